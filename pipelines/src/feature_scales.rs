@@ -33,10 +33,14 @@ const FAR_WITHOUT_LAYERS: f64 = 1.5;
 /// The limit of scaled values, in standard deviations from the mean: values of later rows may be far away.
 const LIMIT: f64 = 10.0;
 
-/// Values that are far from all others decide a scale if they make the standard deviation this many times larger.
-const DECIDED_BY_FAR: f64 = 2.0;
+/// Few values decide a standard deviation if it is this many times that of the others, or that of a normal distribution with the same
+/// quartiles.
+const DECIDED_BY_FEW: f64 = 2.0;
 
-/// Values of a feature that tell whether some are far from all others.
+/// The distance of the quartiles of a normal distribution, in standard deviations.
+const QUARTILES_OF_NORMAL: f64 = 1.349;
+
+/// The values of a feature that tell its quartiles, and whether some are far from all others.
 const SAMPLE: usize = 8192;
 
 /// The moments of the values of a feature and of their logarithms, and a sample of the values.
@@ -58,19 +62,18 @@ impl FeatureValues {
     pub(crate) fn add(&mut self, values: &[f64], rows: usize) {
         let missing = (rows - values.len()) as u64;
         self.values.add(values, missing);
-        let logs: Vec<f64> = values.iter().map(|value| value.abs().ln_1p().copysign(*value)).collect();
+        let logs: Vec<f64> = values.iter().copied().map(log1p).collect();
         self.logs.add(&logs, missing);
         self.sample.add(values);
     }
 
     /// The moments without the values that are far from all others, and the share of these values; `None` if they do not decide the scale.
-    fn without_far(&self) -> Option<(Self, f64)> {
-        let sample = self.sample.clone().sorted();
-        let (count, typical) = (sample.len(), typical(&sample));
+    fn without_far(&self, sorted: &[f64], are_logs: bool) -> Option<(Self, f64)> {
+        let (count, typical) = (sorted.len(), typical(sorted, are_logs));
         let mut inner = Self::default();
         inner.add(&typical, typical.len());
         let (all, few) = (self.values.deviation(), inner.values.deviation());
-        (few > 0.0 && all > DECIDED_BY_FAR * few).then(|| (inner, 1.0 - typical.len() as f64 / count as f64))
+        (few > 0.0 && all > DECIDED_BY_FEW * few).then(|| (inner, 1.0 - typical.len() as f64 / count as f64))
     }
 }
 
@@ -121,8 +124,10 @@ pub(crate) fn by_values(
         let (found, logs) = described(&all)?;
         // Logarithms suit counts, also if some are far from all others that were sampled.
         let looks_like_counts = transform == Transform::None && look_like_counts(found.min, found.mean, found.std);
-        let inner = all.without_far().filter(|(_, share)| !looks_like_counts || *share > 0.0);
-        let scale = match inner {
+        let sorted = all.sample.clone().sorted();
+        let inner = all.without_far(&sorted, transform == Transform::Log1p);
+        let inner = inner.filter(|(_, share)| !looks_like_counts || *share > 0.0);
+        let mut scale = match inner {
             None => scale_for(feature, found, Some(logs), linear),
             Some((inner, share)) => {
                 let (typical, logs) = described(&inner)?;
@@ -134,12 +139,34 @@ pub(crate) fn by_values(
                 Some(scale.unwrap_or_else(|| z_score(feature, typical)))
             }
         };
+        if let Some(statistics) = scale.as_mut().and_then(|scale| scale.statistics.as_mut()) {
+            let takes_logs = statistics.transform == Transform::Log1p && transform != Transform::Log1p;
+            by_the_middle_half(statistics, &sorted, takes_logs);
+        }
         if let Some(scale) = scale {
             scales.insert(feature.column.clone(), scale);
         }
     }
     far_values::warn(&far);
     Ok(scales)
+}
+
+/// If a long tail decides the standard deviation, the model hardly sees the difference of other values: the quartiles decide instead.
+/// `sorted`: a sample of the values, of which the statistics take logarithms or not.
+fn by_the_middle_half(statistics: &mut DenseStatistics, sorted: &[f64], takes_logs: bool) {
+    let quartile = |quarter: usize| {
+        let value = sorted.get(quarter * sorted.len() / 4).copied().unwrap_or_default();
+        if takes_logs { log1p(value) } else { value }
+    };
+    let std = (quartile(3) - quartile(1)) / QUARTILES_OF_NORMAL;
+    if std > 0.0 && statistics.std > DECIDED_BY_FEW * std {
+        (statistics.mean, statistics.std) = (quartile(2), std);
+    }
+}
+
+/// The logarithm of [`Transform::Log1p`].
+fn log1p(value: f64) -> f64 {
+    value.abs().ln_1p().copysign(value)
 }
 
 /// The scale of a feature without values: later rows may have some, and the model knows nothing about them.
@@ -229,6 +256,8 @@ pub(crate) fn log(scales: &FeatureScales) {
 
 #[cfg(test)]
 mod tests {
+    use forebay_batches::ColumnType;
+
     use super::*;
 
     fn values(of: impl Iterator<Item = f64>) -> DenseStatistics {
@@ -278,7 +307,7 @@ mod tests {
             Some(Scale::ZScore),
             "without layers, all numbers are scaled"
         );
-        let flags = [1.0, 50.0, 99.0, 100.0].map(|ones| values(hundred().map(|i| f64::from(u8::from(i < ones)))));
+        let flags = [1.0, 50.0, 99.0].map(|ones| values(hundred().map(|i| f64::from(u8::from(i < ones)))));
         assert!(flags.into_iter().all(|flags| of(flags, None, true).is_none()));
         assert_eq!(of(logs(few_large()), None, true), None);
         let small = || logs(hundred().map(|i| i % 6.0));
@@ -294,6 +323,48 @@ mod tests {
         assert_eq!(scale.statistics.unwrap().transform, Transform::Log1p);
         let scale = of(values(few_large()), Some(logs(few_large())), false).unwrap();
         assert_eq!((scale.transform, scale.scale), (Transform::Log1p, None));
+    }
+
+    fn decided(of: impl Iterator<Item = f64>) -> FeatureScale {
+        let (job, feature, mut values) = (Job::default(), DenseColumn::from("x".to_owned()), FeatureValues::default());
+        let numbers = TrainedTypes([("x".to_owned(), ColumnType::Number)].into());
+        of.collect::<Vec<_>>().chunks(1000).for_each(|chunk| values.add(chunk, chunk.len()));
+        by_values(&job, &[&feature], vec![values], &numbers).unwrap()["x"]
+    }
+
+    /// A bug: the model saw no difference between the other values.
+    #[test]
+    fn a_few_far_values_do_not_decide_a_scale() {
+        let hundred = |i: u32| f64::from(i % 100);
+        for (far, every) in [(-999.0, 5), (-1e9, 10_000), (1e9, 100)] {
+            let scale = decided((0..60_000).map(|i| if i % every == 1 { far } else { hundred(i) }));
+            let DenseStatistics { mean, std, values, .. } = scale.statistics.unwrap();
+            assert!((mean - 49.5).abs() < 1.0 && (std - 28.9).abs() < 1.0, "{far}: {mean} {std}");
+            assert_eq!((scale.scale, scale.limit, values), (Some(Scale::ZScore), Some(LIMIT), Some(60_000)));
+        }
+        // Without a scale, these few would still be inputs.
+        let scale = decided((0..6000).map(|i| if i % 100 == 0 { -1e6 } else { hundred(i) / 100.0 }));
+        assert_eq!((scale.scale, scale.limit), (Some(Scale::ZScore), Some(LIMIT)));
+        let scale = decided((0..6000).map(|i| if i % 1000 == 0 { 1e7 } else { f64::from(i % 1000 / 999 * 500) }));
+        assert_eq!((scale.transform, scale.scale), (Transform::Log1p, None), "counts");
+    }
+
+    #[test]
+    fn a_long_tail_does_not_decide_a_scale() {
+        let tail = |i: u32| (f64::from(i % 1000) + 0.5) / 1000.0;
+        let scale = decided((0..6000).map(|i| 1e-3 * tail(i).powf(-0.9) * if i % 2 == 0 { 1.0 } else { -1.0 }));
+        let DenseStatistics { mean, std, .. } = scale.statistics.unwrap();
+        assert!(mean.abs() < 1.1e-3 && (1e-3..4e-3).contains(&std), "{mean} {std}");
+    }
+
+    #[test]
+    fn a_feature_without_values_gets_a_limit() {
+        let scale = decided(std::iter::empty());
+        let statistics = scale.statistics.unwrap();
+        assert_eq!(
+            (scale.scale, scale.limit, statistics.mean, statistics.std),
+            (Some(Scale::ZScore), Some(10.0), 0.0, 1.0)
+        );
     }
 
     /// A bug: such a feature was 0 in all rows, also where it had other values, and in all later runs.

@@ -44,12 +44,12 @@ const TYPICAL: f64 = 0.75;
 /// A value is far if its distance from the median is this many times the largest distance of a typical value.
 const FAR: f64 = 20.0;
 
-/// The same for negative values, if no typical value is negative.
-const FAR_BELOW_0: f64 = 4.0;
+/// The same for logarithms, and for negative values if no typical value is negative.
+const FAR_IN_LOGS: f64 = 4.0;
 
 /// The values without a few that are far from all others, such as -999 where a value is missing, or errors: the values up to the first gap
-/// in their distances from the median. A long tail has no such gap.
-pub(crate) fn typical(sorted: &[f64]) -> Vec<f64> {
+/// in their distances from the median. A long tail has no such gap. `are_logs`: the values are logarithms.
+pub(crate) fn typical(sorted: &[f64], are_logs: bool) -> Vec<f64> {
     let Some(&median) = sorted.get(sorted.len() / 2) else { return Vec::new() };
     let mut values = sorted.to_vec();
     values.sort_by(|a, b| (a - median).abs().total_cmp(&(b - median).abs()));
@@ -57,7 +57,7 @@ pub(crate) fn typical(sorted: &[f64]) -> Vec<f64> {
     let mut has_negative = values[..least].iter().any(|value| *value < 0.0);
     for end in least..values.len() {
         let (last, next) = (values[end - 1], values[end]);
-        let factor = if next < 0.0 && !has_negative { FAR_BELOW_0 } else { FAR };
+        let factor = if are_logs || (next < 0.0 && !has_negative) { FAR_IN_LOGS } else { FAR };
         let (inner, outer) = ((last - median).abs(), (next - median).abs());
         if inner > 0.0 && outer > factor * inner {
             values.truncate(end);
@@ -94,10 +94,12 @@ mod tests {
         let hundred = |i: u32| f64::from(i % 101);
         for (far, every) in [(-999.0, 5), (-999.0, 100), (1e9, 100), (-1e9, 1000), (9_223_372_036_854_775_807.0, 50)] {
             let all = values((0..5000).map(|i| if i % every == 0 { far } else { hundred(i) }));
-            let typical = typical(&all);
+            let typical = typical(&all, false);
             assert_eq!(typical.len(), 5000 - 5000 / every as usize, "{far}");
             assert!(typical.iter().all(|value| (0.0..=100.0).contains(value)), "{far}");
         }
+        let logs = values((0..5000).map(|i| if i % 100 == 0 { 43.0 } else { hundred(i).ln_1p() }));
+        assert_eq!([false, true].map(|are_logs| typical(&logs, are_logs).len()), [5000, 4950]);
         // Counts, a log-normal and a Pareto distribution, 0 and 1, a half of each, few values.
         let uniform = |i: u32| (f64::from(i) + 0.5) / 5000.0;
         let normal = |i: u32| (0..12).map(|k| uniform(mix64(u64::from(i * 12 + k)) as u32 % 5000)).sum::<f64>() - 6.0;
@@ -111,7 +113,7 @@ mod tests {
             values([7.0; 30].into_iter()),
             Vec::new(),
         ] {
-            assert_eq!(typical(&all).len(), all.len(), "{:?}", &all[all.len().saturating_sub(5)..]);
+            assert_eq!(typical(&all, false).len(), all.len(), "{:?}", &all[all.len().saturating_sub(5)..]);
         }
     }
 }
