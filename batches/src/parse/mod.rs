@@ -210,7 +210,8 @@ impl Parse {
             let at = spec.at_column().map(|name| there.column(name)).transpose()?;
             let from = dense.len();
             parser.parse(&spec.column, &dense_column(&there, spec)?, at, &mut dense, bad)?;
-            if warning.is_some() {
+            // Inputs with a limit have a warning of their own.
+            if warning.is_some() && spec.limit.is_none() {
                 found.extend(unscaled(spec, &dense[from..], is_first));
             }
             if is_limit_checked && limit_warning::is_beyond(spec, &dense[from..from + n]) {
