@@ -443,6 +443,42 @@ fn weights_that_are_all_zero_are_told_once_with_numbers() {
 }
 
 #[test]
+fn weights_far_from_1_on_average_are_told_once_with_the_mean() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.csv");
+    let train = |weight: &str| {
+        let lines = format!("1,0.5,7,{weight}\n0,0.6,8,{weight}\n").repeat(20);
+        fs::write(&path, format!("label,x,c,w\n{lines}")).unwrap();
+        common::exits(0, train(path.to_str().unwrap(), &["columns.weight=w", "train.batch_rows=16"]), &[])
+    };
+    let text = train("250");
+    let words = "columns.weight: the weights of a sample of the rows are 250.000 on average (column `w`)";
+    assert_eq!(text.matches(words).count(), 1, "{text}");
+    assert!(text.contains("divide the column by its mean"), "{text}");
+    assert!(!train("3").contains("on average"));
+}
+
+/// A bug: such a training said nothing.
+#[test]
+fn features_without_any_value_are_told_once_with_their_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.csv");
+    let train = |lines: &str| {
+        fs::write(&path, format!("label,x,c,d\n{}", lines.repeat(30))).unwrap();
+        let slots = "columns.slots=['c', 'd']";
+        common::exits(0, train(path.to_str().unwrap(), &[slots, "train.batch_rows=16"]), &[])
+    };
+    let text = train("1,,,a\n0,,,b\n");
+    for words in [
+        "columns.slots: no row of 60 has a value of `c`, so",
+        "columns.dense: no row of a sample of 60 has a value of `x`, so",
+    ] {
+        assert_eq!(text.matches(words).count(), 1, "{text}");
+    }
+    assert!(!train("1,,,a\n0,0.5,7,b\n").contains("has a value of"));
+}
+
+#[test]
 fn large_dense_features_are_told_once_with_their_columns() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("rows.csv");
