@@ -203,6 +203,7 @@ mod tests {
             now: Snapshot {
                 seconds: 9.0,
                 steps: 1,
+                steps_of_predecessor: 0,
                 rows: 45_840_617,
                 rows_before: 0,
                 logloss: 0.45678,
