@@ -365,7 +365,7 @@ fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D:
         let pairs = columns.into_iter().zip(weights);
         slots.extend(pairs.map(|(column, weights)| Slot { column, weights: Some(weights), ..entry.clone() }));
     }
-    time_spaces::set_key_spaces(&mut slots);
+    Slot::set_key_spaces_of_times(&mut slots);
     Ok(slots)
 }
 

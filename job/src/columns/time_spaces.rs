@@ -5,19 +5,21 @@ use std::collections::HashSet;
 
 use super::{Slot, SlotKind, by_column};
 
-/// Sets the key space of each slot of a time kind, `COLUMN.KIND`, that shares its column with a slot of another kind, if neither has a
-/// `key_space` and no slot names the column there. Such slots were refused, so no model has other keys for them.
-pub(super) fn set_key_spaces(slots: &mut [Slot]) {
-    let named: HashSet<&str> = slots.iter().filter_map(|slot| slot.key_space.as_deref()).collect();
-    let unnamed = slots.iter().filter(|slot| slot.key_space.is_none() && !named.contains(slot.column.as_str()));
-    let kinds = by_column(unnamed.map(|slot| (&slot.column, slot.kind)));
-    let of_other_kind = |slot: &Slot| {
-        let kinds = kinds.get(slot.column.as_str()).filter(|_| slot.kind.is_of_time() && slot.key_space.is_none());
-        kinds.is_some_and(|kinds| kinds.iter().any(|kind| ![slot.kind, SlotKind::Auto].contains(kind)))
-    };
-    let apart: Vec<bool> = slots.iter().map(of_other_kind).collect();
-    for (slot, _) in slots.iter_mut().zip(apart).filter(|(_, apart)| *apart) {
-        slot.key_space = Some(format!("{}.{}", slot.column, slot.kind.name()));
+impl Slot {
+    /// Sets the key space of each slot of a time kind, `COLUMN.KIND`, that shares its column with a slot of another kind, if neither has a
+    /// `key_space` and no slot names the column there. Such slots were refused, so no model has other keys for them.
+    pub(super) fn set_key_spaces_of_times(slots: &mut [Self]) {
+        let named: HashSet<&str> = slots.iter().filter_map(|slot| slot.key_space.as_deref()).collect();
+        let unnamed = slots.iter().filter(|slot| slot.key_space.is_none() && !named.contains(slot.column.as_str()));
+        let kinds = by_column(unnamed.map(|slot| (&slot.column, slot.kind)));
+        let is_apart = |slot: &Self| {
+            let kinds = kinds.get(slot.column.as_str()).filter(|_| slot.kind.is_of_time() && slot.key_space.is_none());
+            kinds.is_some_and(|kinds| kinds.iter().any(|kind| ![slot.kind, SlotKind::Auto].contains(kind)))
+        };
+        let apart: Vec<bool> = slots.iter().map(is_apart).collect();
+        for (slot, _) in slots.iter_mut().zip(apart).filter(|(_, apart)| *apart) {
+            slot.key_space = Some(format!("{}.{}", slot.column, slot.kind.name()));
+        }
     }
 }
 
