@@ -197,8 +197,8 @@ mod tests {
             assert_eq!(differ(&later, &first), Vec::<String>::new());
         }
         for other in ["kind = 'adam', lr = 0.001, beta1 = 0.5", "kind = 'sgd', lr = 0.001"] {
-            assert_eq!(differ(&first, &job(other, adam)).is_empty(), false);
-            assert_eq!(differ(&first, &job(adam, other)).is_empty(), false);
+            assert!(!differ(&first, &job(other, adam)).is_empty(), "{other}");
+            assert!(!differ(&first, &job(adam, other)).is_empty(), "{other}");
         }
         let ftrl = |alpha: f64| job(adam, &format!("kind = 'ftrl', alpha = {alpha}"));
         assert!(differ(&ftrl(0.1), &ftrl(0.2))[0].starts_with("table.embedding_optimizer.alpha is 0.1 there"));
