@@ -66,7 +66,9 @@ mod metrics;
 mod out;
 mod parent;
 mod progress;
+mod rate;
 mod report;
+mod scoring_progress;
 #[cfg(feature = "otel")]
 mod spans;
 mod stop;

@@ -8,13 +8,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::logs::Logs;
 use crate::out;
+use crate::rate::Rate;
 use crate::time_left::TimeLeft;
 
 /// Time between two log lines.
-const EVERY: Duration = Duration::from_secs(10);
-
-/// Time between two updates of the rate.
-const MEASURED_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const EVERY: Duration = Duration::from_secs(10);
 
 /// Columns of a terminal that does not say how many it has.
 const COLUMNS: usize = 80;
@@ -26,41 +24,31 @@ const SPINNER: usize = 2;
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     logged: Instant,
-    /// The time and the rows of the last measurement of the rate: a resumed run does not begin at 0.
-    last: Option<(Instant, u64)>,
-    rate: f64,
+    rate: Rate,
     left: TimeLeft,
 }
 
 impl Progress {
     pub(crate) fn new(logs: &Logs) -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        let live = logs.draws_progress() && !bar.is_hidden();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
-            bar.set_style(style);
-        }
-        if live {
-            out::over_progress(Some(bar.clone()));
-        }
-        Self { bar: live.then_some(bar), logged: Instant::now(), last: None, rate: 0.0, left: TimeLeft::default() }
+        Self { bar: live_line(logs), logged: Instant::now(), rate: Rate::default(), left: TimeLeft::default() }
     }
 
     /// Shows percent, epoch, time left, rate, logloss, AUC, and what limits the run.
     pub(crate) fn show(&mut self, running: &RunningTraining) {
         let logs = self.bar.is_none() && self.logged.elapsed() >= EVERY;
-        if self.bar.is_none() && !logs && !self.is_due() {
+        if self.bar.is_none() && !logs && !self.rate.is_due() {
             return;
         }
         let (now, position, report) = (running.progress(), running.position(), running.run_report());
         let now = Snapshot { rows: report.all_trainers.rows, ..now };
-        self.measure(now.rows);
+        self.rate.measure(now.rows);
         self.left.follow(position.share, &report);
         let left = position.share.and_then(|share| self.left.at(share));
         match &self.bar {
             Some(bar) => {
-                let (rate, analysis, evaluated) = (self.rate, report.analysis, evaluated(running));
+                let (rate, analysis, evaluated) = (self.rate.per_second(), report.analysis, evaluated(running));
                 let line = Line { now, position, left, rate, analysis, evaluated };
-                bar.set_message(line.fit(columns().saturating_sub(SPINNER)));
+                bar.set_message(line.fit(line_width()));
                 bar.tick();
             }
             None if logs => {
@@ -72,7 +60,7 @@ impl Progress {
                     of_epochs = position.epochs,
                     seconds_left = left.map(|left| left.as_secs()),
                     rows = now.rows,
-                    rows_per_second = self.rate as u64,
+                    rows_per_second = self.rate.per_second() as u64,
                     logloss = now.logloss,
                     auc = now.auc,
                     evaluated = evaluated(running),
@@ -83,30 +71,26 @@ impl Progress {
         }
     }
 
-    /// Whether the rate is half a second old, or was never measured.
-    fn is_due(&self) -> bool {
-        self.last.is_none_or(|(since, _)| since.elapsed() >= MEASURED_EVERY)
-    }
-
-    /// Updates the rate, a moving average, if it is due.
-    fn measure(&mut self, rows: u64) {
-        if !self.is_due() {
-            return;
-        }
-        if let Some((since, before)) = self.last {
-            let seconds = since.elapsed().as_secs_f64();
-            let rate = rows.saturating_sub(before) as f64 / seconds;
-            self.rate = if self.rate == 0.0 { rate } else { 0.7 * self.rate + 0.3 * rate };
-        }
-        self.last = Some((Instant::now(), rows));
-    }
-
     pub(crate) fn done(self) {
         if let Some(bar) = self.bar {
             out::over_progress(None);
             bar.finish_and_clear();
         }
     }
+}
+
+/// A line that is drawn again and again on the terminal, over which other lines are printed; `None` if standard error is no terminal, or
+/// the options want no such line.
+pub(crate) fn live_line(logs: &Logs) -> Option<ProgressBar> {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    if !logs.draws_progress() || bar.is_hidden() {
+        return None;
+    }
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
+        bar.set_style(style);
+    }
+    out::over_progress(Some(bar.clone()));
+    Some(bar)
 }
 
 /// The parts of a line of progress.
@@ -153,32 +137,37 @@ impl Line {
         if share.is_some() {
             parts.push(counted(now.rows, "row"));
         }
-        let mut line = String::new();
-        for part in parts.iter().filter(|part| !part.is_empty()) {
-            let space = if line.is_empty() { "" } else { "  " };
-            if line.chars().count() + space.len() + part.chars().count() > columns {
-                break;
-            }
-            line.push_str(space);
-            line.push_str(part);
-        }
-        line
+        fit(&parts, columns)
     }
 }
 
-fn percent(share: f64) -> u64 {
+/// As many parts as fit, from the first on.
+pub(crate) fn fit(parts: &[String], columns: usize) -> String {
+    let mut line = String::new();
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        let space = if line.is_empty() { "" } else { "  " };
+        if line.chars().count() + space.len() + part.chars().count() > columns {
+            break;
+        }
+        line.push_str(space);
+        line.push_str(part);
+    }
+    line
+}
+
+pub(crate) fn percent(share: f64) -> u64 {
     (100.0 * share) as u64
 }
 
 /// `1:05` or `2:00:07`.
-fn clock(time: Duration) -> String {
+pub(crate) fn clock(time: Duration) -> String {
     let seconds = time.as_secs();
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
 /// A number with three digits: `987`, `1.23k`, `45.6M`.
-fn short(n: f64) -> String {
+pub(crate) fn short(n: f64) -> String {
     let (n, unit) = match n {
         n if n >= 1e9 => (n / 1e9, "G"),
         n if n >= 1e6 => (n / 1e6, "M"),
@@ -189,9 +178,11 @@ fn short(n: f64) -> String {
     format!("{n:.decimals$}{unit}")
 }
 
-fn columns() -> usize {
+/// Columns for the message of a live line.
+pub(crate) fn line_width() -> usize {
     let size = rustix::termios::tcgetwinsize(std::io::stderr());
-    size.ok().map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0).unwrap_or(COLUMNS)
+    let columns = size.ok().map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0);
+    columns.unwrap_or(COLUMNS).saturating_sub(SPINNER)
 }
 
 #[cfg(test)]
@@ -203,6 +194,7 @@ mod tests {
             now: Snapshot {
                 seconds: 9.0,
                 steps: 1,
+                steps_of_predecessor: 0,
                 rows: 45_840_617,
                 rows_before: 0,
                 logloss: 0.45678,
@@ -234,18 +226,6 @@ mod tests {
         }
         let unknown = Line { position: RunPosition { share: None, epoch: 1, epochs: 1 }, left: None, ..line() };
         assert_eq!(unknown.fit(38), "45,840,617 rows  1.23M/s  starting");
-    }
-
-    /// A bug: the rows of the checkpoint were taken for rows of the first half second.
-    #[test]
-    fn the_rate_of_a_resumed_run_begins_with_its_own_rows() {
-        let left = TimeLeft::default();
-        let mut progress = Progress { bar: None, logged: Instant::now(), last: None, rate: 0.0, left };
-        progress.measure(45_000_000);
-        assert_eq!(progress.rate, 0.0);
-        progress.last = progress.last.map(|(since, rows)| (since.checked_sub(Duration::from_secs(1)).unwrap(), rows));
-        progress.measure(45_000_100);
-        assert!((1.0..=100.0).contains(&progress.rate), "{}", progress.rate);
     }
 
     #[test]

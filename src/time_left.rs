@@ -19,7 +19,8 @@ impl TimeLeft {
         }
     }
 
-    fn begins_at(&mut self, share: f64) {
+    /// Notes the share that is done, at the first call.
+    pub(crate) fn begins_at(&mut self, share: f64) {
         self.first.get_or_insert_with(|| (Instant::now(), share));
     }
 

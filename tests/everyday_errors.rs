@@ -130,6 +130,69 @@ fn a_value_that_an_option_of_its_column_makes_usable_is_told_with_the_option() {
     );
 }
 
+/// A bug: the advice was to leave out the rows, and soft labels looked like a regression.
+#[test]
+fn labels_that_are_missing_or_no_probabilities_are_told_what_their_options_are_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.csv");
+    let data = path.to_str().unwrap();
+    fs::write(&path, "label,like,x,c\n0,1,0.5,7\n1,,0.5,7\n").unwrap();
+    let labels = "columns.label=['label', 'like']";
+    refused(data, &["model.kind=mmoe", labels], &["line 3", "column `like` has no value", "mask_missing = true }"]);
+    fs::write(&path, "label,like,x,c\n0.5,1,0.5,7\n3.5,1,0.5,7\n").unwrap();
+    let soft = "columns.label={ column = 'label', soft = true }";
+    refused(
+        data,
+        &[soft],
+        &["line 3", "`label` is 3.5", "probabilities from 0 to 1", "no regression", "positive = \">= 4\""],
+    );
+}
+
+/// A bug: the advice was to write the column `I1` into some of the files.
+#[test]
+fn a_first_job_without_features_is_told_to_name_the_columns_of_its_data() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.csv");
+    fs::write(&path, "label,x,c\n0,0.5,7\n1,0.5,8\n").unwrap();
+    let train = format!("data.train={}", path.display());
+    let run_with = |columns: &[&str]| {
+        let mut args = vec!["train", "--set", &train, "--set", "model.kind=lr"];
+        columns.iter().for_each(|setting| args.extend(["--set", *setting]));
+        common::exits(2, run(&args), &["name the columns of your data (`forebay data inspect` prints them)"])
+    };
+    let both = run_with(&[]);
+    assert!(
+        both.contains("no column `I1`") && both.contains("columns.dense and columns.slots have their defaults"),
+        "{both}"
+    );
+    assert!(!both.contains("columns.optional"), "{both}");
+    let slots = run_with(&["columns.dense=['x']"]);
+    assert!(slots.contains("no column `C1`") && slots.contains("columns.slots has its default"), "{slots}");
+    // Columns that the job names get the other advice.
+    refused(path.to_str().unwrap(), &["columns.slots=['I1']"], &["add --set 'columns.optional=[\"I1\"]'"]);
+}
+
+/// A bug: the advice was to write the ids of `data.eval` as numbers, too.
+#[test]
+fn ids_that_were_written_as_numbers_are_told_so_whatever_the_rows_to_evaluate_on_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, eval) = (dir.path().join("rows.parquet"), dir.path().join("eval.parquet"));
+    parquet(&eval, &[&[0, 1]]);
+    let ids: ArrayRef = Arc::new(Float64Array::from(vec![Some(7.0), None]));
+    let columns = batch(&[0, 1]).columns().to_vec();
+    let floats = [("label", columns[0].clone()), ("x", columns[1].clone()), ("c", ids)];
+    let floats = RecordBatch::try_from_iter_with_nullable(floats.map(|(name, array)| (name, array, true))).unwrap();
+    let mut writer = ArrowWriter::try_new(File::create(&rows).unwrap(), floats.schema(), None).unwrap();
+    writer.write(&floats).unwrap();
+    writer.close().unwrap();
+    let (data, eval) = (rows.to_str().unwrap(), format!("data.eval={}", eval.display()));
+    for slots in ["columns.slots=['c']", COLUMNS[1]] {
+        for settings in [&[slots][..], &[slots, &eval]] {
+            refused(data, settings, &["column `c` is Float64", ".astype(\"Int64\")"]);
+        }
+    }
+}
+
 /// A bug: nothing said which column it was, and what stood there.
 #[test]
 fn rows_to_evaluate_on_that_are_all_bad_are_told_with_the_column_and_the_value() {
@@ -377,6 +440,42 @@ fn weights_that_are_all_zero_are_told_once_with_numbers() {
     let (words, text) = ("columns.weight: all 40 rows have weight 0 (column `w`)", train(""));
     assert_eq!(text.matches(words).count(), 1, "{text}");
     assert!(!train("1,0.5,7,0.25\n").contains("have weight 0"));
+}
+
+#[test]
+fn weights_far_from_1_on_average_are_told_once_with_the_mean() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.csv");
+    let train = |weight: &str| {
+        let lines = format!("1,0.5,7,{weight}\n0,0.6,8,{weight}\n").repeat(20);
+        fs::write(&path, format!("label,x,c,w\n{lines}")).unwrap();
+        common::exits(0, train(path.to_str().unwrap(), &["columns.weight=w", "train.batch_rows=16"]), &[])
+    };
+    let text = train("250");
+    let words = "columns.weight: the weights of a sample of the rows are 250.000 on average (column `w`)";
+    assert_eq!(text.matches(words).count(), 1, "{text}");
+    assert!(text.contains("divide the column by its mean"), "{text}");
+    assert!(!train("3").contains("on average"));
+}
+
+/// A bug: such a training said nothing.
+#[test]
+fn features_without_any_value_are_told_once_with_their_columns() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.csv");
+    let train = |lines: &str| {
+        fs::write(&path, format!("label,x,c,d\n{}", lines.repeat(30))).unwrap();
+        let slots = "columns.slots=['c', 'd']";
+        common::exits(0, train(path.to_str().unwrap(), &[slots, "train.batch_rows=16"]), &[])
+    };
+    let text = train("1,,,a\n0,,,b\n");
+    for words in [
+        "columns.slots: no row of 60 has a value of `c`, so",
+        "columns.dense: no row of a sample of 60 has a value of `x`, so",
+    ] {
+        assert_eq!(text.matches(words).count(), 1, "{text}");
+    }
+    assert!(!train("1,,,a\n0,0.5,7,b\n").contains("has a value of"));
 }
 
 #[test]

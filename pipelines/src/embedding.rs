@@ -24,7 +24,9 @@ impl Model {
         let mut job = self.job_as_trained().for_tower(spec, side).for_evaluation();
         job.data.filter = None;
         let read = sources::to_predict(&job, &self.context, &paths.into(), &keep)?;
-        Predictions::start(self, "embed", |batches| wiring::embedding(self, &job, (spec, side), read, keep, batches))
+        let source = read.progress.clone();
+        let wire = |batches| wiring::embedding(self, &job, (spec, side), read, keep, batches);
+        Ok(Predictions::start(self, "embed", wire)?.reading(source))
     }
 
     fn two_towers(&self) -> Result<&ModelSpec, Fault> {

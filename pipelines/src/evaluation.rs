@@ -10,12 +10,13 @@ use forebay_job::{Paths, SlotKind};
 use crate::model::Model;
 use crate::quality::Evaluation;
 use crate::registry::{Read, read_from};
+use crate::scored_rows::ScoredRows;
 use crate::stages::WarnedSlots;
 use crate::trained_types::TrainedTypes;
 use crate::tuning::TuningThread;
 use crate::{sources, wiring};
 
-/// How often an evaluation of a run looks whether the run has ended.
+/// Time between two looks of an evaluation: at its progress, or whether its run has ended.
 const POLL: Duration = Duration::from_millis(5);
 
 impl Model {
@@ -25,12 +26,30 @@ impl Model {
         self.evaluate_warned(&paths.into(), WarnedSlots::default())
     }
 
+    /// As [`evaluate`](Self::evaluate), but calls `show` with the rows that are scored, many times a second, on the caller's thread.
+    pub fn evaluate_showing(
+        &self,
+        paths: impl Into<Paths>,
+        mut show: impl FnMut(ScoredRows),
+    ) -> Result<(Evaluation, Report), Fault> {
+        self.evaluate_paths(&paths.into(), WarnedSlots::default(), Some(&mut show))
+    }
+
     /// As [`evaluate`](Self::evaluate), but warns of no slot in `warned`.
     pub(crate) fn evaluate_warned(&self, paths: &Paths, warned: WarnedSlots) -> Result<(Evaluation, Report), Fault> {
+        self.evaluate_paths(paths, warned, None)
+    }
+
+    fn evaluate_paths(
+        &self,
+        paths: &Paths,
+        warned: WarnedSlots,
+        show: Option<&mut dyn FnMut(ScoredRows)>,
+    ) -> Result<(Evaluation, Report), Fault> {
         let job = self.job_as_trained().for_evaluation();
         let read = sources::to_evaluate(&job, &self.context, paths)?;
         self.warn_of_other_types(read.format);
-        let scored = self.score(read, warned)?;
+        let scored = self.score(read, warned, show)?;
         let columns = &self.job.columns;
         let all = if scored.0.labels.is_empty() { std::slice::from_ref(&scored.0) } else { &scored.0.labels };
         let measured = all.iter().map(|label| (label.rows, label.positive_rate));
@@ -81,12 +100,25 @@ impl Model {
         &self,
         make: impl FnOnce() -> S + Send + 'static,
     ) -> Result<(Evaluation, Report), Fault> {
-        self.score(read_from(make), WarnedSlots::default())
+        self.score(read_from(make), WarnedSlots::default(), None)
     }
 
-    fn score(&self, read: Read, warned: WarnedSlots) -> Result<(Evaluation, Report), Fault> {
+    #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
+    fn score(
+        &self,
+        read: Read,
+        warned: WarnedSlots,
+        show: Option<&mut dyn FnMut(ScoredRows)>,
+    ) -> Result<(Evaluation, Report), Fault> {
+        let source = read.progress.clone();
         let running = wiring::evaluation(self, read, warned)?.start()?;
         let tuning = TuningThread::of(&self.job, running.control());
+        if let Some(show) = show {
+            while !running.ended() {
+                show(ScoredRows::of(&running.ledger(), source.total_rows()));
+                std::thread::sleep(POLL);
+            }
+        }
         let outcome = running.wait();
         drop(tuning);
         Self::scored(outcome)

@@ -67,6 +67,11 @@ impl FeatureValues {
         self.sample.add(values);
     }
 
+    /// Whether no row has a value.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.values.values == 0
+    }
+
     /// The moments without the values that are far from all others, and the share of these values; `None` if they do not decide the scale.
     fn without_far(&self, sorted: &[f64], are_logs: bool) -> Option<(Self, f64)> {
         let (count, typical) = (sorted.len(), typical(sorted, are_logs));
@@ -114,7 +119,7 @@ pub(crate) fn by_values(
     for (feature, all) in features.iter().zip(values) {
         let with = |transform| DenseColumn { transform, ..(*feature).clone() };
         let transform = types.transform_of(feature);
-        if all.values.values == 0 {
+        if all.is_empty() {
             scales.insert(feature.column.clone(), of_no_values(feature, transform));
             continue;
         }

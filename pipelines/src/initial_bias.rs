@@ -66,6 +66,12 @@ impl LabelCounts {
         (negative + positive >= enough).then(|| positive as f64 / (negative + positive) as f64)
     }
 
+    /// The mean weight of the rows with a value; `None`: there are none.
+    pub(crate) fn mean_weight(&self) -> Option<f64> {
+        let rows: u64 = self.rows.iter().sum();
+        (rows > 0).then(|| self.weights / rows as f64)
+    }
+
     /// This label among the rows that have `other`, without which no row has this one. The rows with a value of this label may be others
     /// than those with a value of `other`.
     fn among(&self, other: &Self) -> Self {

@@ -20,6 +20,8 @@ use crate::kept_columns::check_kept;
 use crate::model::Model;
 use crate::registry::{Read, read_from};
 use crate::score_columns::ScoreColumns;
+use crate::scored_rows::ScoredRows;
+use crate::source_progress::SourceProgress;
 use crate::stages::PredictedRows;
 use crate::tuning::TuningThread;
 use crate::{sources, wiring};
@@ -79,7 +81,9 @@ impl Model {
     }
 
     fn start_prediction(&self, read: Read, keep: Vec<String>) -> Result<Predictions<'_>, Fault> {
-        Predictions::start(self, "predict", |batches| wiring::prediction(self, read, keep, batches))
+        let source = read.progress.clone();
+        let started = Predictions::start(self, "predict", |batches| wiring::prediction(self, read, keep, batches))?;
+        Ok(started.reading(source))
     }
 
     fn checked(&self, keep: &[&str]) -> Result<Vec<String>, Fault> {
@@ -104,6 +108,7 @@ impl<'m> Predictions<'m> {
             ending: None,
             counts: None,
             sink,
+            source: SourceProgress::default(),
             run: None,
             readers: None,
             left_out: 0,
@@ -111,6 +116,12 @@ impl<'m> Predictions<'m> {
             _model: PhantomData,
             _tuning: tuning,
         })
+    }
+
+    /// The predictions of the rows of a source in this process.
+    pub(crate) fn reading(mut self, source: SourceProgress) -> Self {
+        self.source = source;
+        self
     }
 
     /// The predictions of batches that come from the readers of `run`.
@@ -141,6 +152,8 @@ pub struct Predictions<'m> {
     counts: Option<PredictedRows>,
     /// The name of the sink that leaves the counts.
     sink: &'static str,
+    /// How far the source in this process has read.
+    source: SourceProgress,
     /// Set while readers in other processes take part.
     run: Option<PredictionRun>,
     readers: Option<RunReaders>,
@@ -223,6 +236,11 @@ impl Predictions<'_> {
     /// [`Model::predict_from_readers`].
     pub fn left_out_by_readers(&self) -> u64 {
         self.left_out
+    }
+
+    /// How far the run is. The part of all rows is known if this process reads them.
+    pub fn scored(&self) -> ScoredRows {
+        ScoredRows::of(&self.control.ledger(), self.source.total_rows())
     }
 
     /// The meters of the run, and the rows that are missing in the result.

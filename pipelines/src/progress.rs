@@ -21,6 +21,8 @@ struct State {
     metrics: RunningMetrics,
     /// The rows of `metrics` at `start`.
     rows_before: u64,
+    /// The steps of the model at `train.from`.
+    steps_of_predecessor: u64,
     /// The metrics at the barriers that the cut of a checkpoint may still ask for. `None`: there are no checkpoints.
     at_barriers: Option<BTreeMap<BarrierNumber, RunningMetrics>>,
     device: Duration,
@@ -36,8 +38,11 @@ struct State {
 pub struct Snapshot {
     /// Seconds since the run began.
     pub seconds: f64,
-    /// Steps (batches) trained, including steps before the run was resumed.
+    /// Steps (batches) trained, including steps before the run was resumed, and those of the model at `train.from` if it has the state of
+    /// its optimizers.
     pub steps: u64,
+    /// The part of `steps` that the model at `train.from` had.
+    pub steps_of_predecessor: u64,
     /// Rows trained on, including rows before the run was resumed.
     pub rows: u64,
     /// The part of `rows` from before the run was resumed or rolled back, and so not of these `seconds`.
@@ -63,6 +68,7 @@ impl Default for Progress {
             start: Instant::now(),
             metrics: RunningMetrics::default(),
             rows_before: 0,
+            steps_of_predecessor: 0,
             at_barriers: None,
             device: Duration::ZERO,
             labels: LabelsSeen::default(),
@@ -75,6 +81,11 @@ impl Default for Progress {
 impl Progress {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("no holder of this lock panics")
+    }
+
+    /// The run goes on from a model at `train.from` with this many steps, which count on.
+    pub(crate) fn has_predecessor_of(&self, steps: u64) {
+        self.state().steps_of_predecessor = steps;
     }
 
     /// The run goes on after this many rows and steps of earlier processes.
@@ -187,6 +198,7 @@ impl Progress {
         Snapshot {
             seconds: state.start.elapsed().as_secs_f64(),
             steps: metrics.steps,
+            steps_of_predecessor: state.steps_of_predecessor,
             rows: metrics.rows,
             rows_before: state.rows_before,
             logloss: metrics.logloss(),

@@ -187,6 +187,7 @@ impl Resources {
         types.tell_lists(&mut self.job.columns);
         self.types.goes_on_from(types);
         self.progress.goes_on_after(0, self.steps_before);
+        self.progress.has_predecessor_of(self.steps_before);
         if placement.is_one_process() {
             self.participation = Participation::alone_after(self.steps_before);
         }
@@ -235,6 +236,7 @@ impl Resources {
             self.progress.goes_on_after(position.rows, position.steps);
         }
         self.steps_before = position.steps_before;
+        self.progress.has_predecessor_of(self.steps_before);
         self.trained_before = AllTrainers { rows: position.rows, steps: position.steps };
         self.epochs_before = position.whole_epochs();
         if let Some(types) = &row_types {

@@ -1,19 +1,21 @@
 //! Reads some rows at `data.train`, the first ones and others of all parts of the data, which decide what a new model begins with.
-//! `feature_scales.rs` and `initial_bias.rs` have the rules, and `label_order.rs` a warning.
+//! `feature_scales.rs` and `initial_bias.rs` have the rules, `label_order.rs`, `mean_weight.rs` and `empty_features.rs` warnings.
 //!
 //! The process that saves the model reads the rows. A run that goes on from a model or a checkpoint has both already.
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
-use forebay_actors::{Domain, Fault};
+use forebay_actors::{Domain, Fault, commas};
 use forebay_batches::Parse;
 use forebay_connectors::OnBadRow;
 use forebay_job::{DenseColumn, FeatureScales, Job};
 
 use crate::context::Context;
+use crate::empty_features;
 use crate::feature_scales::{self, FeatureValues};
 use crate::initial_bias::{self, LabelCounts};
 use crate::label_order;
+use crate::mean_weight;
 use crate::run_types::RowTypes;
 use crate::sampled_settings::SampledSettings;
 use crate::sources;
@@ -66,12 +68,14 @@ fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(Feat
     let mut parse = Parse::new(&reading.columns, 0, OnBadRow::Skip).for_statistics(features.len());
     let mut values = vec![FeatureValues::default(); features.len()];
     let (mut parts, mut types) = (Vec::new(), None);
+    let mut sampled = 0;
     let rows = sources::sampled_rows(&reading, context, ROWS, |part, batch| {
         types.get_or_insert_with(|| RowTypes::of(&reading, batch.schema_ref()).types);
         let (mut examples, bad) = parse.examples_of(batch.clone())?;
         if !bad.is_empty() {
             (examples, _) = parse.examples_of(without(&batch, &bad)?)?;
         }
+        sampled += examples.rows as u64;
         for (column, values) in values.iter_mut().enumerate() {
             values.add(&values_there(&examples, column), examples.rows);
         }
@@ -84,7 +88,13 @@ fn read(job: &Job, features: &[&DenseColumn], context: &Context) -> Result<(Feat
         Ok(())
     })?;
     label_order::check(job, &parts, rows);
-    let labels = (0..job.columns.label.len()).map(|label| parts.iter().map(|part| part[label]).sum()).collect();
+    let labels: Vec<_> = (0..job.columns.label.len()).map(|label| parts.iter().map(|part| part[label]).sum()).collect();
+    mean_weight::check(job, &labels);
+    if sampled > 0 {
+        let empty = features.iter().zip(&values).filter(|(_, values)| values.is_empty());
+        let empty: Vec<_> = empty.map(|(feature, _)| feature.column.clone()).collect();
+        empty_features::warn("columns.dense", &empty, &format!("a sample of {}", commas(sampled)));
+    }
     Ok((feature_scales::by_values(job, features, values, &types.unwrap_or_default())?, labels))
 }
 

@@ -2,12 +2,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, commas};
 use forebay_batches::{KeySample, TrainBatch};
 use forebay_job::Columns;
 use forebay_ps::TableClient;
 use futures::executor::block_on;
 use serde::{Deserialize, Serialize};
+
+use crate::empty_features;
 
 /// The most keys of a key space that are kept.
 const MOST_OF_A_SPACE: usize = 512;
@@ -162,6 +164,20 @@ impl SlotsSeen {
         self.state().sent()
     }
 
+    /// Logs which slots had no value in any of these rows.
+    pub(crate) fn warn_of_empty(&self, columns: &Columns) {
+        let rows = self.state().rows;
+        empty_features::warn("columns.slots", &self.without_values(columns), &commas(rows));
+    }
+
+    /// The slots that had no value in any row; none if there were no rows.
+    fn without_values(&self, columns: &Columns) -> Vec<String> {
+        let State { rows, slots, .. } = &*self.state();
+        // A cross has values where its slots have none.
+        let slots = columns.slot_names().into_iter().zip(slots).take(columns.slots.len());
+        slots.filter(|(_, counts)| *rows > 0 && counts.empty == *rows).map(|(name, _)| name).collect()
+    }
+
     /// The counts of each slot, and how many of its keys have a row in `table`. Empty if no batch was counted. Blocks on the shards, if
     /// their table admits or removes keys.
     ///
@@ -246,6 +262,17 @@ mod tests {
         let SentSlots { rows, slots, samples } = sorted(&one);
         assert_eq!((rows, slots[2]), (6, Counts { values: 9, empty: 2 }));
         assert_eq!(samples, [(0, vec![1, 2, 3, 4]), (0, vec![10, 11])]);
+    }
+
+    #[test]
+    fn only_slots_that_are_empty_in_all_rows_have_no_values() {
+        let seen = SlotsSeen::new(&columns());
+        assert!(seen.without_values(&columns()).is_empty(), "no rows");
+        // Each slot of these batches is empty in one row.
+        seen.add(&batch(1, 0, vec![1], [1, 1]));
+        assert_eq!(seen.without_values(&columns()), ["a", "b", "c"]);
+        seen.add(&batch(2, 1, vec![1, 2], [1, 2]));
+        assert!(seen.without_values(&columns()).is_empty());
     }
 
     #[test]

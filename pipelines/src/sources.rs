@@ -317,8 +317,9 @@ fn read(
     Ok(read)
 }
 
-/// What to do about a column that only some files have, if it may be missing. A label may be missing in a prediction only, and a slot whose
-/// values have weights never. A column that is no feature must be in `columns.extra`, so that `columns.optional` may name it.
+/// What to do about a column that a file lacks. A job that names no features has those of Criteo, so it needs the names of its data. A column
+/// that only some files have may be missing: a label in a prediction only, and a slot whose values have weights never. A column that is no
+/// feature must be in `columns.extra`, so that `columns.optional` may name it.
 fn column_hint(job: &Job, predicts: bool) -> impl Fn(&str) -> Option<String> + Send + Sync + 'static {
     let Columns { label, weight, slots, extra, optional, .. } = &job.columns;
     let needed = label.iter().map(|label| &label.column).chain(weight).filter(|_| !predicts);
@@ -326,7 +327,13 @@ fn column_hint(job: &Job, predicts: bool) -> impl Fn(&str) -> Option<String> + S
     let needed: HashSet<String> = needed.chain(weighted).cloned().collect();
     let known: HashSet<String> = job.columns.names().into_iter().collect();
     let (extra, optional) = (extra.clone(), optional.clone());
+    let of_criteo = features_of_criteo(&job.columns);
     move |column| {
+        if let Some((fields, _)) = of_criteo.as_ref().filter(|(_, names)| names.contains(column)) {
+            return Some(format!(
+                "{fields}, so the job has the features of Criteo: name the columns of your data (`forebay data inspect` prints them)"
+            ));
+        }
         let with = |names: &[String]| {
             let names: Vec<String> =
                 names.iter().map(String::as_str).chain([column]).map(|name| format!("{name:?}")).collect();
@@ -339,6 +346,21 @@ fn column_hint(job: &Job, predicts: bool) -> impl Fn(&str) -> Option<String> + S
         };
         Some(format!("if only some files or rows have it, add {also}--set 'columns.optional=[{}]'", with(&optional)))
     }
+}
+
+/// The features that the job has because it leaves out `columns.dense` or `columns.slots`, and words that name these fields. `None`: it sets
+/// both. A job that writes the defaults itself looks the same.
+fn features_of_criteo(columns: &Columns) -> Option<(&'static str, HashSet<String>)> {
+    let default = Columns::default();
+    let dense = default.dense.iter().map(|dense| dense.column.clone()).filter(|_| columns.dense == default.dense);
+    let slots = default.slots.iter().map(|slot| slot.column.clone()).filter(|_| columns.slots == default.slots);
+    let fields = match (columns.dense == default.dense, columns.slots == default.slots) {
+        (true, true) => "columns.dense and columns.slots have their defaults",
+        (true, false) => "columns.dense has its default",
+        (false, true) => "columns.slots has its default",
+        (false, false) => return None,
+    };
+    Some((fields, dense.chain(slots).collect()))
 }
 
 /// Fails if the bad rows of the job would be written among the rows of `input`.

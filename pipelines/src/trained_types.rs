@@ -123,6 +123,8 @@ impl TrainedTypes {
                 Meaning::Number => {
                     (is_count(trained) != is_count(found)).then_some("its values would be transformed in another way")
                 }
+                // The parser refuses such a slot, and says what to do about ids that were written as numbers.
+                Meaning::Category if trained == ColumnType::Number => None,
                 Meaning::Category => (category(trained) != category(found)).then_some("its keys would be others"),
             };
             if let Some(otherwise) = differs {
@@ -219,6 +221,8 @@ mod tests {
             ("s", Text, Integer, false),
             ("s", Date, Timestamp, false),
             ("s", Integer, Timestamp, false),
+            ("s", Integer, Number, false),
+            ("s", Number, Integer, true),
             ("int", Date, Integer, false),
             ("int", Boolean, Integer, true),
             ("hex", Text, Integer, true),

@@ -411,6 +411,9 @@ impl RunningTraining {
         if result.is_ok() {
             resources.progress.labels().warn(&resources.job.columns.label);
             resources.progress.warn_of_weights(resources.job.columns.weight.as_deref());
+            if let Some(slots) = &slots {
+                slots.warn_of_empty(&resources.job.columns);
+            }
         }
         let result = match (result, &last_of_drained) {
             (Ok(_), _) if training.rows == 0 && training.ended == RunEnd::Complete => Err(Fault::user(

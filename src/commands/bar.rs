@@ -30,7 +30,12 @@ impl Bar {
     /// Clears the bar. Returns a line about the written files.
     pub(super) fn done(self, folder: &str, written: &Written) -> String {
         self.0.finish_and_clear();
-        let Written { files, rows, bytes, .. } = written;
-        format!("wrote {folder}: {}, {}, {}", counted(*rows, "row"), counted(*files, "file"), size(*bytes))
+        wrote(folder, written)
     }
+}
+
+/// A line about the written files.
+pub(super) fn wrote(folder: &str, written: &Written) -> String {
+    let Written { files, rows, bytes, .. } = written;
+    format!("wrote {folder}: {}, {}, {}", counted(*rows, "row"), counted(*files, "file"), size(*bytes))
 }

@@ -14,13 +14,14 @@ use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Float32Type;
 use clap::Args;
 
-use super::bar::Bar;
+use super::bar::wrote;
 use super::predict::{counts, next};
 use super::readers_apart::Predicting;
 use super::{column_names, job_args, out_folder};
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::out;
+use crate::scoring_progress::ScoringProgress;
 use crate::stop::Stop;
 
 /// The name of the array. Readers of Parquet folders leave out files whose names begin with `_`.
@@ -106,19 +107,20 @@ impl Embed {
     ) -> Result<Ended, Fault> {
         let options = ParquetOptions { replace: self.replace, ..ParquetOptions::default() };
         let mut writer = ParquetWriter::begin(&StageCx::detached("vectors"), folder, &options)?;
-        let (mut bar, mut array) = (Bar::new(None, logs), NumpyArray::default());
+        let (mut progress, mut array) = (ScoringProgress::new("embedding", logs), NumpyArray::default());
         while let Some(batch) = next(vectors, stop).await? {
             writer.write(&batch).await?;
             if self.npy {
                 array.add(&batch);
             }
-            bar.show(writer.progress());
+            progress.show(|| vectors.predictions.scored());
         }
+        drop(progress);
         let Some(counts) = counts(&vectors.predictions, &self.data.join(", "), "embed", "vector")? else {
             return Ok(Ended::Drained);
         };
         let written = writer.finish_beside(|staged| if self.npy { array.write(staged) } else { Ok(()) }).await?;
-        out::print_or_drop(bar.done(&self.out, &written));
+        out::print_or_drop(wrote(&self.out, &written));
         counts.iter().for_each(out::print_or_drop);
         Ok(Ended::Done)
     }

@@ -1,5 +1,6 @@
 //! `forebay predict`: the scores of rows, as Parquet files or as CSV on standard output.
 
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use crate::Fault;
@@ -12,12 +13,13 @@ use arrow::array::RecordBatch;
 use clap::Args;
 use tokio::time::timeout;
 
-use super::bar::Bar;
+use super::bar::wrote;
 use super::readers_apart::{Predicting, ReadersApart, ToPredict};
 use super::{column_names, job_args, out_folder};
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::out;
+use crate::scoring_progress::ScoringProgress;
 use crate::stop::Stop;
 
 /// The value of `--out` that means standard output.
@@ -135,22 +137,25 @@ impl Predict {
     ) -> Result<Ended, Fault> {
         let options = ParquetOptions { replace: self.replace, ..ParquetOptions::default() };
         let mut writer = ParquetWriter::begin(&StageCx::detached("scores"), folder, &options)?;
-        let mut bar = Bar::new(None, logs);
+        let mut progress = ScoringProgress::new("predicting", logs);
         while let Some(batch) = next(predicting, stop).await? {
             writer.write(&batch).await?;
-            bar.show(writer.progress());
+            progress.show(|| predicting.predictions.scored());
         }
+        drop(progress);
         let Some(counts) = counts(&predicting.predictions, &self.data.join(", "), "predict", "score")? else {
             return Ok(Ended::Drained);
         };
         let written = writer.finish().await?;
-        out::print_or_drop(bar.done(name, &written));
+        out::print_or_drop(wrote(name, &written));
         counts.iter().for_each(out::print_or_drop);
         Ok(Ended::Done)
     }
 
     /// Prints all scores as CSV, and the counts to standard error. Ends early if standard output is closed.
     async fn print(&self, predicting: &mut Predicting<'_>, stop: &Stop, logs: &Logs) -> Result<Ended, Fault> {
+        // On a terminal the scores are the progress.
+        let mut progress = (!std::io::stdout().is_terminal()).then(|| ScoringProgress::new("predicting", logs));
         let (mut text, mut header) = (Vec::new(), true);
         while let Some(batch) = next(predicting, stop).await? {
             text.clear();
@@ -159,7 +164,11 @@ impl Predict {
             if !out::write(&text)? {
                 return Ok(Ended::Done);
             }
+            if let Some(progress) = &mut progress {
+                progress.show(|| predicting.predictions.scored());
+            }
         }
+        drop(progress);
         let Some(counts) = counts(&predicting.predictions, &self.data.join(", "), "predict", "score")? else {
             return Ok(Ended::Drained);
         };

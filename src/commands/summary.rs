@@ -54,7 +54,7 @@ impl Summary<'_> {
             _ => out::print_or_drop(format_args!(
                 "trained on {}, {}, running logloss {:.5}, running AUC {}",
                 rows_in_time(last),
-                counted(last.steps, "step"),
+                counted(own_steps(last), "step"),
                 last.logloss,
                 last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
             )),
@@ -189,6 +189,11 @@ fn rows_in_time(Snapshot { rows, rows_before, seconds, .. }: &Snapshot) -> Strin
     }
 }
 
+/// The steps over the rows of the snapshot: those of the model at `train.from` were over rows of other runs.
+fn own_steps(Snapshot { steps, steps_of_predecessor, .. }: &Snapshot) -> u64 {
+    steps.saturating_sub(*steps_of_predecessor)
+}
+
 /// The end of the line about the best evaluation: it says which model was saved. `best` and `kept` as in [`EvaluationHistory`];
 /// `evaluations` is the number of its points.
 fn which_was_saved(best: usize, kept: Option<usize>, evaluations: usize, keeps_best: bool) -> String {
@@ -266,7 +271,7 @@ fn line_of(slots: &[SlotReport]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{few_steps, line_of, per_million, rows_in_time, which_was_saved};
+    use super::{few_steps, line_of, own_steps, per_million, rows_in_time, which_was_saved};
     use crate::pipelines::{AllTrainers, Job, RunEnd, SlotReport, Snapshot, TrainingSummary};
 
     #[test]
@@ -323,6 +328,7 @@ mod tests {
         let of = |rows_before| Snapshot {
             seconds: 2.04,
             steps: 9,
+            steps_of_predecessor: 0,
             rows: 1_200,
             rows_before,
             logloss: 0.5,
@@ -331,6 +337,22 @@ mod tests {
         };
         assert_eq!(rows_in_time(&of(0)), "1,200 rows in 2.0 s");
         assert_eq!(rows_in_time(&of(1_000)), "1,200 rows, 200 of them in the 2.0 s since it was resumed");
+    }
+
+    /// A bug: the steps of all days were said to be those of the last day's rows.
+    #[test]
+    fn the_steps_of_a_run_are_those_over_its_rows() {
+        let of = |steps_of_predecessor| Snapshot {
+            seconds: 2.04,
+            steps: 29,
+            steps_of_predecessor,
+            rows: 1_200,
+            rows_before: 0,
+            logloss: 0.5,
+            auc: None,
+            device_seconds: 0.0,
+        };
+        assert_eq!((own_steps(&of(0)), own_steps(&of(20))), (29, 9));
     }
 
     #[test]

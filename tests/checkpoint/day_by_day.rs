@@ -102,6 +102,22 @@ fn a_model_without_state_gives_its_weights_alone() {
     assert!(second.model().keys() > first.model().keys(), "new keys have rows");
 }
 
+/// A bug: no rate could be changed without a loss of the state, which does not depend on it.
+#[test]
+fn a_learning_rate_may_change_and_the_state_stays() {
+    let rows = days(2, DAY);
+    let first = job(&rows.path().join("day-0"), &[]);
+    ended_well(first.run(&[]));
+    let from = model_of(&first).display().to_string();
+    let second = job(&rows.path().join("day-1"), &["train.optimizer={kind=\"adam\", lr=0.0}"]);
+    let said = ended_well(second.run(&["--from", &from]));
+    assert!(!said.contains("begin anew"), "{said}");
+    // The steps of this day alone.
+    assert!(said.contains("trained on 16,384 rows in ") && said.contains(", 64 steps, "), "{said}");
+    let dense = |job: &Job| std::fs::read(model_of(job).join("dense.safetensors")).unwrap();
+    assert_eq!(dense(&first), dense(&second), "with a learning rate of 0");
+}
+
 #[test]
 fn a_run_with_checkpoints_goes_on_from_them_and_not_from_the_model_again() {
     let rows = days(2, DAY);
@@ -139,9 +155,10 @@ fn a_model_that_does_not_fit_is_refused_by_the_name_of_the_field() {
     refused("train", &["seed=10"], &["seed is 9 there and 10 here"]);
     refused(
         "train",
-        &["train.optimizer={kind=\"adam\", lr=0.5}"],
-        &["train.optimizer.lr is 0.001", "there and 0.5 here"],
+        &["train.optimizer={kind=\"adam\", beta1=0.5}"],
+        &["train.optimizer.beta1 is 0.9", "there and 0.5 here"],
     );
+    refused("train", &["table.linear_optimizer={kind=\"ftrl\", alpha=0.5}"], &["table.linear_optimizer.alpha is "]);
     let link = rows.path().join("link");
     std::os::unix::fs::symlink(&from, &link).unwrap();
     let parent = link.with_file_name("../").join(rows.path().file_name().unwrap()).join("link");

@@ -14,6 +14,12 @@ use super::column::NOT_FINITE;
 /// The reason in the ledger of a row with another label.
 pub(super) const NOT_BINARY: &str = "label is neither 0 nor 1";
 
+/// The reason in the ledger of a row with a soft label that is no probability.
+pub(super) const NOT_SOFT: &str = "label is not from 0 to 1";
+
+/// The reason in the ledger of a row without a value of the label.
+pub(super) const NO_LABEL: &str = "label is missing";
+
 /// A value that its feature cannot take.
 pub(super) struct WrongValue {
     /// The reason of its row in the ledger.
@@ -98,12 +104,14 @@ impl BadRows {
 /// Treats bad rows as the job says.
 pub(super) struct Reject {
     policy: OnBadRow,
+    /// Whether the job has several labels.
+    several_labels: bool,
     file: Option<BadRowsFile>,
 }
 
 impl Reject {
-    pub(super) fn new(policy: OnBadRow) -> Self {
-        Self { policy, file: None }
+    pub(super) fn new(policy: OnBadRow, several_labels: bool) -> Self {
+        Self { policy, several_labels, file: None }
     }
 
     pub(super) fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
@@ -128,7 +136,7 @@ impl Reject {
                 "{place}: {}{} (data.on_bad_row = \"skip\" or {{ write_to = DIR }} goes on without such rows; in a command, --set \
                  data.on_bad_row=skip)",
                 finding.detail,
-                advice(finding.reason)
+                advice(finding.reason, self.several_labels)
             ))
             .hide_lineage()
             .kind(FaultKind::BadData));
@@ -142,10 +150,17 @@ impl Reject {
 }
 
 /// The advice for a job that wants to use rows with this defect, instead of the advice to leave them out.
-fn advice(reason: &str) -> &'static str {
+fn advice(reason: &str, several_labels: bool) -> &'static str {
     match reason {
         NOT_BINARY => {
             "; columns.label may say which values are 1, { column = ..., positive = \">= 4\" } or { column = ..., positive = [...] }"
+        }
+        NOT_SOFT => {
+            "; soft labels are probabilities from 0 to 1, and there is no regression: scale the values, or replace `soft` by what makes \
+             a row positive, { column = ..., positive = \">= 4\" }"
+        }
+        NO_LABEL if several_labels => {
+            "; with { column = ..., mask_missing = true } in columns.label such a row still trains the other labels"
         }
         NOT_FINITE => "; `fill` of the dense feature replaces NaN, `clip` infinite values",
         _ => "",

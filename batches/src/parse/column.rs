@@ -142,6 +142,9 @@ fn wrong(name: &str, of: &str, array: &dyn Array, expected: Wanted<'_>) -> Fault
         (DataType::Date32 | DataType::Date64, Wanted::Dense) => {
             ": set transform to \"weekday\", \"age_days\" or \"age_hours\", or make it a slot"
         }
+        (DataType::Time32(_) | DataType::Time64(_) | DataType::Duration(_), _) => {
+            ": cast it to bigint when it is written, such as its seconds"
+        }
         (DataType::Timestamp(..) | DataType::Date32 | DataType::Date64, _) => {
             ": write what matters of it as a number (the hour, the days since something), or make it a slot"
         }
@@ -158,7 +161,7 @@ fn wrong(name: &str, of: &str, array: &dyn Array, expected: Wanted<'_>) -> Fault
 #[cfg(test)]
 mod tests {
     use arrow::array::{DictionaryArray, FixedSizeListArray, Float32Array, Int32Array};
-    use arrow::datatypes::{Field, Float32Type};
+    use arrow::datatypes::{Field, Float32Type, TimeUnit};
 
     use super::*;
 
@@ -182,6 +185,13 @@ mod tests {
         let floats = arrow::array::new_null_array(&DataType::Float64, 1);
         let of_float = wrong_type("x", &floats, Wanted::Slot("integers")).to_string();
         assert!(of_float.contains("log_bucket") && of_float.ends_with(".astype(\"Int64\")"), "{of_float}");
+        // A bug: times of day and durations were the only types without a way out.
+        for kind in [DataType::Time64(TimeUnit::Microsecond), DataType::Duration(TimeUnit::Second)] {
+            for expected in [Wanted::Dense, Wanted::Slot("integers")] {
+                let said = wrong_type("t", &arrow::array::new_null_array(&kind, 1), expected).to_string();
+                assert!(said.contains("cast it to bigint"), "{said}");
+            }
+        }
         // A label was advised to become a slot.
         assert!(said(Wanted::Other("text")).ends_with("expected text"));
     }

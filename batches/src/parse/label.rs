@@ -6,11 +6,9 @@ use arrow::datatypes::{DataType, Float64Type, Int32Type, Int64Type, UInt64Type};
 use forebay_actors::Fault;
 use forebay_job::{LabelColumn, Positive, PositiveRule, is_rounded};
 
-use super::bad_rows::{BadRows, NOT_BINARY};
+use super::bad_rows::{BadRows, NO_LABEL, NOT_BINARY, NOT_SOFT};
 use super::column::{Wanted, shown, wrong_type};
 
-const NOT_SOFT: &str = "label is not from 0 to 1";
-const NO_LABEL: &str = "label is missing";
 const NO_LABELS: &str = "no label of several";
 const BAD_WEIGHT: &str = "weight is not a number of at least 0";
 /// Beyond `f32`.

@@ -82,7 +82,7 @@ impl Parse {
             check_types: false,
             types: TypeCheck::default(),
             columns: columns.clone(),
-            reject: Reject::new(on_bad_row),
+            reject: Reject::new(on_bad_row, columns.label.len() > 1),
             keep: None,
             group_by: Vec::new(),
             negatives: None,

@@ -32,6 +32,8 @@ const YEARS: (i64, i64) = (-62_135_596_800_000_000, 253_402_300_800_000_000);
 
 /// The length of the text of a date without a time of day: `2026-11-20`.
 const DATE_LENGTH: usize = 10;
+/// The length of the text of a timestamp without seconds: `2026-11-20 03:04`.
+const MINUTE_LENGTH: usize = 16;
 
 /// A column of moments, and how it is read.
 #[derive(Clone, Copy)]
@@ -94,7 +96,7 @@ impl MomentColumn<'_> {
 
     /// Dates, timestamps, and with a unit numbers.
     fn of_text(&self, wrong: &mut WrongValues) -> Result<Int64Array, ArrowError> {
-        let texts = without_utc(cast(self.array, &DataType::Utf8)?);
+        let texts = in_full(cast(self.array, &DataType::Utf8)?);
         let times = cast(&texts, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
         let times = times.as_primitive::<TimestampMicrosecondType>();
         let moment = |(row, text): (usize, Option<&str>)| {
@@ -149,7 +151,7 @@ impl MomentColumn<'_> {
             true => self.advice_of_unit(),
             false => String::new(),
         };
-        let expected = "a date or a timestamp such as 2026-11-20 03:04:05";
+        let expected = "a date or a timestamp such as 2026-11-20, 2026-11-20 03:04, 2026-11-20T03:04:05.25 or 2026-11-20 03:04:05+05:30";
         WrongValue { reason: NOT_A_TIME, detail: format!("column `{name}` is {short:?}, expected {expected}{advice}") }
     }
 
@@ -175,15 +177,30 @@ impl MomentColumn<'_> {
     }
 }
 
-/// Texts without ` UTC` at their end, which BigQuery writes: times without a zone are in UTC.
-fn without_utc(texts: ArrayRef) -> ArrayRef {
-    const UTC: &str = " UTC";
+/// BigQuery writes this behind its times. Times without a zone are in UTC, too.
+const UTC: &str = " UTC";
+
+/// Texts as Arrow reads them: with seconds, and without ` UTC` at their end.
+fn in_full(texts: ArrayRef) -> ArrayRef {
     let strings = texts.as_string::<i32>();
-    if !strings.iter().flatten().any(|text| text.ends_with(UTC)) {
+    if !strings.iter().flatten().any(|text| text.ends_with(UTC) || has_no_seconds(text)) {
         return texts;
     }
-    let shorter = strings.iter().map(|text| text.map(|text| text.strip_suffix(UTC).unwrap_or(text)));
-    Arc::new(shorter.collect::<StringArray>())
+    let in_full = |text: &str| {
+        let text = text.strip_suffix(UTC).unwrap_or(text);
+        match has_no_seconds(text) {
+            true => format!("{}:00{}", &text[..MINUTE_LENGTH], &text[MINUTE_LENGTH..]),
+            false => text.to_owned(),
+        }
+    };
+    Arc::new(strings.iter().map(|text| text.map(in_full)).collect::<StringArray>())
+}
+
+/// Whether a text is a time that ends with its minute, before its zone if it has one.
+fn has_no_seconds(text: &str) -> bool {
+    let (minute, zone) = (text.as_bytes().get(DATE_LENGTH..MINUTE_LENGTH), text.as_bytes().get(MINUTE_LENGTH));
+    let is_minute = |time: &[u8]| matches!(time, [b'T' | b' ', _, _, b':', tens, ones] if tens.is_ascii_digit() && ones.is_ascii_digit());
+    minute.is_some_and(is_minute) && zone.is_none_or(|first| b"Z+- ".contains(first))
 }
 
 /// The moments of numbers, each by `moment`.
@@ -280,6 +297,21 @@ mod tests {
         let plain = vec![Some("2026-11-20 03:04:05"), Some("2026-11-20 03:04:05.25"), None, Some("2026-11-20")];
         let zone = vec![Some("2026-11-20 03:04:05 UTC"), Some("2026-11-20 03:04:05.25 UTC"), None, Some("2026-11-20")];
         assert_eq!(of(zone), of(plain));
+        // A bug: times without seconds were refused.
+        let minutes = [
+            "2026-11-20 03:04",
+            "2026-11-20T03:04",
+            "2026-11-20 03:04 UTC",
+            "2026-11-20T03:04Z",
+            "2026-11-20 04:04+01:00",
+            "2026-11-20T08:34 +05:30",
+        ];
+        let (found, wrong) = of(minutes.into_iter().map(Some).collect());
+        assert_eq!((found, wrong), of(vec![Some("2026-11-20 03:04:00"); 6]));
+        assert_eq!(of(["2026-11-20 03:04.5", "2026-11-20 03:0", "2026-11-20 03:61"].map(Some).to_vec()).1, 3);
+        // A leap second is the first second of the next minute.
+        assert_eq!(of(vec![Some("2016-12-31 23:59:60")]), of(vec![Some("2017-01-01 00:00:00")]));
+        assert_eq!(of(vec![Some("2016-12-31 23:59:61")]).1, 1);
         assert_eq!(of(vec![Some("x UTC"), Some("2026-11-20 03:04:05 CET"), Some(" UTC")]).1, 3);
     }
 

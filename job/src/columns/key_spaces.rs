@@ -141,7 +141,10 @@ mod tests {
                 "'a', { column = 'b', kind = 'int', key_space = 'a' }, { column = 'c', kind = 'string', key_space = 'a' }",
                 "`b` (int) and `c` (string)",
             ),
-            ("{ column = 'a', kind = 'hour' }, { column = 'a', kind = 'weekday' }", "different kinds"),
+            (
+                "{ column = 'a', kind = 'hour', key_space = 'a' }, { column = 'a', kind = 'weekday', key_space = 'a' }",
+                "different kinds",
+            ),
             ("'a', { column = 'b', buckets = 9, key_space = 'a' }", "different numbers of buckets"),
             (
                 "{ column = 'a', kind = 'boundaries', boundaries = [1, 2] }, \

@@ -7,6 +7,7 @@ mod feature_scale;
 mod key_spaces;
 mod slot;
 mod slot_tables;
+mod time_spaces;
 mod times;
 mod twice;
 mod unix_unit;
@@ -364,6 +365,7 @@ fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D:
         let pairs = columns.into_iter().zip(weights);
         slots.extend(pairs.map(|(column, weights)| Slot { column, weights: Some(weights), ..entry.clone() }));
     }
+    Slot::set_key_spaces_of_times(&mut slots);
     Ok(slots)
 }
 

@@ -34,7 +34,8 @@ pub struct Slot {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utc_offset: Option<String>,
     /// The name that keys are hashed with, for instance `item`. Slots with the same key space share rows of the table, such as the
-    /// candidate item and the items of the user's history. They must hash their values alike. Default: the name of the column.
+    /// candidate item and the items of the user's history. They must hash their values alike. Default: the name of the column; if slots of
+    /// different kinds have this column and no key space, the kinds `hour` and `weekday` get `COLUMN.hour` and `COLUMN.weekday`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_space: Option<String>,
     /// The boundaries of the kind `boundaries`, ascending, for instance `[18, 25, 35, 50]`.

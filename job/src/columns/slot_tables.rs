@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Columns;
+use super::{Columns, Slot, by_column};
 
 impl Columns {
     /// The tables of `[tables]` that slots and crosses name, in the order in which they are first named. Their numbers count from 1; 0 is
@@ -26,9 +26,18 @@ impl Columns {
         of_slots.chain(self.crosses.iter().map(|cross| number(&cross.table))).collect()
     }
 
-    /// The names of slots and crosses, as messages show them, in the order of [`slot_tables`](Self::slot_tables).
+    /// The names of slots and crosses, as messages show them, in the order of [`slot_tables`](Self::slot_tables): their columns. Slots of
+    /// one column are distinguished by their kinds, such as `ts (hour)`, or their key spaces.
     pub fn slot_names(&self) -> Vec<String> {
-        let of_slots = self.slots.iter().map(|slot| slot.column.clone());
+        let slots = by_column(self.slots.iter().map(|slot| (&slot.column, slot)));
+        let name = |slot: &Slot| match &slots[slot.column.as_str()][..] {
+            [_] => slot.column.clone(),
+            several if several.iter().filter(|other| other.kind == slot.kind).count() == 1 => {
+                format!("{} ({})", slot.column, slot.kind.name())
+            }
+            _ => format!("{} (key space {})", slot.column, slot.key_space()),
+        };
+        let of_slots = self.slots.iter().map(name);
         of_slots.chain(self.crosses.iter().map(super::SlotCross::key_space)).collect()
     }
 }
@@ -36,6 +45,19 @@ impl Columns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A bug: a message about the hour and the day of the week of a column did not say which.
+    #[test]
+    fn slots_of_one_column_have_different_names() {
+        let columns: Columns = toml::from_str(
+            "slots = [{ column = 'ts', kind = 'hour' }, { column = 'ts', kind = 'weekday' }, 'a', \
+             { column = 'h', last = 2 }, { column = 'h', first = 1, key_space = 'firsts' }]\n\
+             crosses = [{ columns = ['a', 'ts'] }]",
+        )
+        .unwrap();
+        let names = ["ts (hour)", "ts (weekday)", "a", "h (key space h)", "h (key space firsts)", "a x ts"];
+        assert_eq!(columns.slot_names(), names);
+    }
 
     #[test]
     fn tables_count_in_the_order_of_first_sight_and_key_spaces_table_by_table() {

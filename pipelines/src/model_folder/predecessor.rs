@@ -43,11 +43,16 @@ pub(crate) fn job_to_read(job: &Job, context: &Context) -> Job {
 }
 
 /// Whether a field of a job must be the same as when the model was trained. With the `state` of optimizers, their settings must be the
-/// same, too.
+/// same, too, except learning rates: no state depends on them. That of FTRL stands for the weights at its `alpha`, which is no such rate.
 fn is_bound(name: &str, state: bool) -> bool {
     let is_table = name.starts_with("table.") || name.starts_with("tables.");
     let of_state = name.starts_with("train.optimizer") || is_table && name != "table.shards";
-    is_of_weights(name) || name.starts_with("columns.") || state && of_state
+    is_of_weights(name) || name.starts_with("columns.") || state && of_state && !is_rate(name)
+}
+
+/// Whether a field is a learning rate, or a part of its schedule.
+fn is_rate(name: &str) -> bool {
+    name.rsplit_once("optimizer.").is_some_and(|(_, field)| field == "lr" || field.starts_with("lr."))
 }
 
 impl Predecessor {
@@ -165,5 +170,37 @@ impl Predecessor {
             state.extend(read.map_err(|fault| self.identity.explain(&self.folder, fault))?);
         }
         Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn with_state_all_settings_of_optimizers_but_their_rates_are_bound() {
+        let adam = "kind = 'adam', lr = 0.001";
+        let job = |dense: &str, table: &str| {
+            let text = format!(
+                "train.optimizer = {{ {dense} }}\ntable.embedding_optimizer = {{ {table} }}\n\
+                 tables.t = {{ embedding_dim = 4, embedding_optimizer = {{ {table} }} }}\n\
+                 columns.slots = ['a', {{ column = 'b', table = 't' }}]\nmodel.kind = 'ctr_dnn'"
+            );
+            Job::from_toml(&text, &[]).unwrap()
+        };
+        let differ = |there: &Job, here: &Job| there.differences(here, |name| is_bound(name, true));
+        let first = job(adam, adam);
+        for rate in ["lr = 0.5", "lr = { peak = 0.1, warmup_steps = 9, decay = { kind = 'linear', steps = 7 } }"] {
+            let other = format!("kind = 'adam', {rate}");
+            let later = job(&other, &other);
+            assert_eq!(differ(&first, &later), Vec::<String>::new());
+            assert_eq!(differ(&later, &first), Vec::<String>::new());
+        }
+        for other in ["kind = 'adam', lr = 0.001, beta1 = 0.5", "kind = 'sgd', lr = 0.001"] {
+            assert!(!differ(&first, &job(other, adam)).is_empty(), "{other}");
+            assert!(!differ(&first, &job(adam, other)).is_empty(), "{other}");
+        }
+        let ftrl = |alpha: f64| job(adam, &format!("kind = 'ftrl', alpha = {alpha}"));
+        assert!(differ(&ftrl(0.1), &ftrl(0.2))[0].starts_with("table.embedding_optimizer.alpha is 0.1 there"));
     }
 }

@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::out_folder;
 use crate::logs::Logs;
+use crate::scoring_progress::ScoringProgress;
 
 /// Evaluate a model on rows: forebay eval --model FOLDER --data PATH
 ///
@@ -97,7 +98,9 @@ impl Eval {
         let mut model = Model::load_with(self.model.as_str(), 1, context)?;
         self.adapt(&mut model.job)?;
         for path in &self.data {
-            let (evaluation, report) = model.evaluate(path)?;
+            let mut progress = ScoringProgress::new("evaluating", logs);
+            let (evaluation, report) = model.evaluate_showing(path, |scored| progress.show(|| scored))?;
+            drop(progress);
             let json = self.json || logs.is_json();
             if self.report {
                 match json {
