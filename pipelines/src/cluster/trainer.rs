@@ -110,8 +110,8 @@ fn without_first_rows(job: &Job, fault: Fault) -> Result<SampledSettings, Fault>
     Ok(SampledSettings::default())
 }
 
-/// Whether a disk that is full or away must not end the run, which may have trained for long: it goes on from a checkpoint, or rows are read
-/// in it already; or `launch` has started this process, perhaps not for the first time. `launch` looked at the disk before.
+/// Whether a disk that is full or away must not end the run, which may have trained for long: it goes on from a checkpoint, or rows are
+/// read in it already; or `launch` has started this process, perhaps not for the first time. `launch` looked at the disk before.
 fn goes_on(process: &ClusterProcess, start: Option<&StartState>, status: Option<&RunStatus>) -> bool {
     let is_under_way = status.is_some_and(|status| status.data.is_some());
     process.config().supervised || is_under_way || matches!(start, Some(StartState::Checkpoint(..)))
