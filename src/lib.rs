@@ -61,6 +61,7 @@ mod dashboard;
 mod exit;
 mod file_limit;
 mod heap;
+mod listen_address;
 mod logs;
 mod metrics;
 mod out;

@@ -1,15 +1,16 @@
 //! Writes a file whole or not at all.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
-/// Writes the bytes to a temporary file, then renames it to `path`: if the disk is full, the old content stays. A link stays a link, and a
-/// file keeps its mode. For a pipe or a device, writes the bytes directly.
+/// Writes the bytes to a hidden file, then renames it to `path`: if the disk is full, the old content stays. A link stays a link, and a
+/// file keeps its mode. For a pipe or a device, writes the bytes directly. If the process is killed meanwhile, the next write to `path` uses
+/// the hidden file.
 ///
 /// # Errors
 /// Returns the error of the file system.
@@ -22,26 +23,37 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(e) if e.kind() == ErrorKind::NotFound => None,
         Err(e) => return Err(e),
     };
-    let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The umask still applies.
-    let mut file = match tempfile::Builder::new().permissions(Permissions::from_mode(0o666)).tempfile_in(folder) {
+    let (hidden, mut file) = match hidden_file(&place) {
         // The folder may be read-only while the file is writable.
         Err(e) if old.is_some() && e.kind() == ErrorKind::PermissionDenied => return fs::write(&place, bytes),
-        file => file.map_err(without_path)?,
+        found => found?,
     };
-    // Not `file.write_all`: its errors have the name of the temporary file.
-    file.as_file_mut().write_all(bytes)?;
-    if let Some(mode) = old {
-        file.as_file().set_permissions(mode)?;
-    }
-    file.persist(&place).map(drop).map_err(|e| e.error)
+    let written = file.set_len(0).and_then(|()| file.write_all(bytes));
+    let written = written.and_then(|()| old.map_or(Ok(()), |mode| file.set_permissions(mode)));
+    written.and_then(|()| fs::rename(&hidden, &place)).inspect_err(|_| {
+        // An error means that the next write uses the hidden file.
+        let _ = fs::remove_file(&hidden);
+    })
 }
 
-/// An error of `tempfile` without the name of its file, which the user did not choose.
-fn without_path(e: io::Error) -> io::Error {
-    match e.to_string().split_once(" at path ") {
-        Some((why, _)) => io::Error::new(e.kind(), why),
-        None => e,
+/// Opens the hidden file beside `place`, and locks it while this process writes. If another process writes there, opens another one.
+fn hidden_file(place: &Path) -> io::Result<(PathBuf, File)> {
+    // A name has at most 255 bytes.
+    let name: String = place.file_name().unwrap_or_default().to_string_lossy().chars().take(60).collect();
+    let mut number = 0;
+    loop {
+        let hidden = place.with_file_name(format!(".{name}.partial-{number}"));
+        let mut options = OpenOptions::new();
+        // A link that another user has left there is not followed.
+        options.write(true).create(true).truncate(false).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        let file = options.open(&hidden)?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => number += 1,
+            // Before the lock, another process may have renamed the file.
+            Ok(()) if fs::metadata(&hidden).ok().map(|there| there.ino()) != Some(file.metadata()?.ino()) => {}
+            // Not all file systems have locks.
+            Ok(()) | Err(TryLockError::Error(_)) => return Ok((hidden, file)),
+        }
     }
 }
 
@@ -61,6 +73,31 @@ fn write_to_pipe(pipe: &Path, bytes: &[u8]) -> io::Result<()> {
 #[allow(clippy::unwrap_used, reason = "a test")]
 mod tests {
     use super::*;
+
+    /// A bug: each process that was killed while it wrote a report left a file of another name.
+    #[test]
+    fn the_hidden_file_of_a_killed_process_is_gone_after_the_next_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = || {
+            let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let place = dir.path().join("report.json");
+        // As after a kill: longer than what is written next.
+        let (left, mut file) = hidden_file(&place).unwrap();
+        file.write_all(b"{ half of a long report").unwrap();
+        // While the process lives, another one does not write to its file.
+        write(&place, b"{}").unwrap();
+        assert_eq!(fs::read(&place).unwrap(), b"{}");
+        assert_eq!(names(), [left.file_name().unwrap(), place.file_name().unwrap()]);
+        drop(file);
+        write(&place, b"{ }").unwrap();
+        assert_eq!((names(), fs::read(&place).unwrap()), (vec!["report.json".into()], b"{ }".to_vec()));
+        // The longest name that a file may have.
+        write(&dir.path().join("\u{fc}".repeat(127)), b"{}").unwrap();
+        assert_eq!(names().len(), 2);
+    }
 
     /// A bug: users read the name of a file that they had not named.
     #[test]

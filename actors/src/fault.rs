@@ -53,6 +53,8 @@ pub enum FaultKind {
     Unreachable,
     /// A deadline passed.
     Timeout,
+    /// Another run, or another process of this run, writes to the same place.
+    Overtaken,
     /// Another process refused the request.
     Refused,
     /// The ledger of a run does not add up.
@@ -69,6 +71,7 @@ pub enum FaultKind {
     RunOver,
     /// The training has ended, but its model could not be saved at `output.model`. Or the training was asked to end, and its last
     /// checkpoint could not be written: then its model is saved instead, if the job saves one after a drain. To train again would not help.
+    /// Or the checkpoints of a run are away: to begin anew would train again on all rows.
     Unsaved,
     /// None of these.
     #[default]

@@ -16,17 +16,25 @@ pub(crate) struct TriedDisks(Arc<Mutex<HashMap<PathBuf, Tried>>>);
 /// A folder that was tried.
 #[derive(Debug)]
 struct Tried {
-    /// Its path without symbolic links.
+    /// Its path without symbolic links, or that of the nearest folder above it that existed.
     real: PathBuf,
     /// The device that the mount point of its disk is on.
     beneath: u64,
 }
 
 impl TriedDisks {
-    /// Remembers the disk of a folder that exists. The disk of `/` cannot be unmounted.
+    /// Remembers the disk of a folder, or of the nearest existing one above it. The disk of `/` cannot be unmounted.
     pub(crate) fn remember(&self, folder: &Path) {
         if let Some(tried) = Tried::of(folder, device) {
             self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned(), tried);
+        }
+    }
+
+    /// Remembers the disk that a folder, which may be missing, is or will be on, unless it is remembered already.
+    pub(crate) fn remember_first(&self, folder: &Path) {
+        let is_new = !self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(folder);
+        if is_new {
+            self.remember(folder);
         }
     }
 
@@ -55,7 +63,7 @@ impl TriedDisks {
 
 impl Tried {
     fn of(folder: &Path, device: impl Fn(&Path) -> Option<u64>) -> Option<Self> {
-        let real = fs::canonicalize(folder).ok()?;
+        let real = folder.ancestors().find_map(|at| fs::canonicalize(at).ok())?;
         let own = device(&real)?;
         let beneath = real.ancestors().filter_map(&device).find(|other| *other != own)?;
         Some(Self { real, beneath })
@@ -103,6 +111,10 @@ mod tests {
         symlink(&other, &folder).unwrap();
         assert!(!tried.is_gone(&folder, unmounted));
         assert!(Tried::of(&other, mounted).is_none(), "it is on the disk of `/`");
+        // A folder that was not there yet when it was tried.
+        let later = point.join("checkpoints/of/a run");
+        let tried = Tried::of(&later, mounted).unwrap();
+        assert!(!tried.is_gone(&later, mounted) && tried.is_gone(&later, unmounted));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use forebay_actors::Fault;
 use http::{HeaderMap, HeaderValue};
 
 /// The version of the messages between Forebay's processes. Processes of different versions refuse each other.
-pub const PROTOCOL: u32 = 16;
+pub const PROTOCOL: u32 = 17;
 
 const HEADER_PROTOCOL: &str = "forebay-protocol";
 const HEADER_RUN: &str = "forebay-run";

@@ -21,18 +21,30 @@ use crate::sources;
 /// another type or one by which they cannot be grouped. An external fault of a disk or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
     check_outputs(job, context, false)?;
-    check_eval(job, context).map(drop)
+    check_eval(job, context, false).map(drop)
 }
 
-/// The part of [`preflight`] about `data.eval`. Returns the types of its rows, as far as they are known.
-pub(crate) fn check_eval(job: &Job, context: &Context) -> Result<Option<FileTypes>, Fault> {
+/// The part of [`preflight`] about `data.eval`. Returns the types of its rows, as far as they are known. `goes_on`: the run may have trained
+/// before, so rows that cannot be read now do not end it. They may be there again when the model is evaluated; else the model is saved.
+pub(crate) fn check_eval(job: &Job, context: &Context, goes_on: bool) -> Result<Option<FileTypes>, Fault> {
     let Some(paths) = &job.data.eval else { return Ok(None) };
-    sources::check(&job.for_evaluation(), context, paths).map_err(not_evaluated)
+    unless_it_goes_on(sources::check(&job.for_evaluation(), context, paths), goes_on)
+}
+
+/// The result of a check of `data.eval`; if the run goes on, a fault is only a warning.
+fn unless_it_goes_on<T: Default>(checked: Result<T, Fault>, goes_on: bool) -> Result<T, Fault> {
+    match checked {
+        Err(fault) if goes_on => {
+            tracing::warn!("the model could not be evaluated on data.eval now: {fault}");
+            Ok(T::default())
+        }
+        checked => checked.map_err(not_evaluated),
+    }
 }
 
 /// Makes the checks of [`preflight`] that need neither a model nor the columns of the rows. A run that goes on from a model or a checkpoint
 /// calls this before it loads one, which may take minutes; after that only [`check_eval`] is left. If the run is one process, this also
-/// checks that the rows to train on exist. `goes_on`: see [`check_outputs`]. Blocks on the stores.
+/// checks that the rows to train on exist. `goes_on`: see [`check_outputs`] and [`check_eval`]. Blocks on the stores.
 ///
 /// # Errors
 /// As [`preflight`]. Returns a user fault if the rows to train on do not exist.
@@ -42,7 +54,7 @@ pub(crate) fn check_before_loading(job: &Job, context: &Context, goes_on: bool) 
         sources::check_found(job, context, paths)?;
     }
     let Some(paths) = &job.data.eval else { return Ok(()) };
-    sources::check_found(&job.for_evaluation(), context, paths).map_err(not_evaluated)
+    unless_it_goes_on(sources::check_found(&job.for_evaluation(), context, paths), goes_on)
 }
 
 /// Refuses a name that is too long for the folders that may be beside the model: the model of a drained run, and a model that cannot be
@@ -128,4 +140,27 @@ pub fn check_not_among_rows(job: &Job, output: &str, place: &str) -> Result<(), 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A bug: `data.eval` was away for a moment while the first trainer was started again, and the whole run ended.
+    #[test]
+    fn rows_of_the_evaluation_that_are_away_end_no_run_that_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let eval = format!("data.eval={}", dir.path().join("away").display());
+        let (job, context) = (Job::from_toml("", &[eval]).unwrap(), Context::default());
+        assert!(check_before_loading(&job, &context, true).is_ok());
+        assert!(check_eval(&job, &context, true).unwrap().is_none());
+        for fault in [check_before_loading(&job, &context, false).unwrap_err(), preflight(&job, &context).unwrap_err()]
+        {
+            let said = fault.to_string();
+            assert!(
+                said.starts_with("nothing is trained, because the model could not be evaluated on data.eval"),
+                "{said}"
+            );
+        }
+    }
 }

@@ -14,8 +14,8 @@ use forebay_ps::{TableClient, TableConfig, start_table};
 use futures::executor::block_on;
 
 use crate::checkpoint::{
-    BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition, kept_gradients,
-    read_metrics,
+    BatchOrder, CheckpointFolder, Checkpoints, CutPoint, MadeCheckpoints, ModelState, Restored, Shards, TrainPosition,
+    kept_gradients, read_metrics,
 };
 use crate::cluster::departure::Departure;
 use crate::cluster::{ClusterSession, CutLeader, RunPhase, job_digest};
@@ -81,10 +81,14 @@ pub(crate) struct Resources {
     pub(crate) checkpoints: Option<Checkpoints>,
     /// How far the source of this process has read.
     pub(crate) source: SourceProgress,
+    /// What this process knows of the checkpoints of the run.
+    pub(crate) made: MadeCheckpoints,
     /// Set if this process is a member of a cluster.
     pub(crate) session: Option<ClusterSession>,
     /// Whether the places of all that the run writes were checked already.
     pub(crate) outputs_are_checked: bool,
+    /// Whether the run may have trained before, so that a disk or a store that is away does not end it.
+    pub(crate) goes_on: bool,
     /// Set if it may leave while the run goes on.
     pub(crate) departure: Option<Departure>,
 }
@@ -136,8 +140,10 @@ impl Resources {
             types_before: None,
             format: None,
             checkpoints: None,
+            made: MadeCheckpoints::default(),
             session: None,
             outputs_are_checked: false,
+            goes_on: false,
             departure: None,
         })
     }
@@ -253,9 +259,9 @@ impl Resources {
         self.restored = model;
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());
-        let (evaluations, types) = (self.evaluations.clone(), self.types.clone());
+        let (evaluations, types, made) = (self.evaluations.clone(), self.types.clone(), self.made.clone());
         self.checkpoints =
-            Some(Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types });
+            Some(Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types, made });
         Ok(())
     }
 
@@ -277,9 +283,9 @@ impl Resources {
     pub(crate) fn check_before_start(&self) -> Result<(), Fault> {
         let (job, context) = (&self.job, &self.context);
         if !self.outputs_are_checked {
-            preflight::check_outputs(job, context, false)?;
+            preflight::check_outputs(job, context, self.goes_on)?;
         }
-        if let Some(eval) = preflight::check_eval(job, context)? {
+        if let Some(eval) = preflight::check_eval(job, context, self.goes_on)? {
             self.types.evaluated_on(eval);
         }
         if let Some(before) = &self.types_before {

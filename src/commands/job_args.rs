@@ -9,7 +9,7 @@ use crate::connectors::staged::is_in;
 use crate::pipelines::{Context, RunEnd, check_not_among_rows};
 #[cfg(feature = "otel")]
 use crate::spans::{SpanService, Spans, TRACEPARENT, TraceNames};
-use crate::{Fault, Job, Model};
+use crate::{Fault, Job, Model, listen_address};
 
 /// A job.
 #[derive(Clone, Args)]
@@ -39,7 +39,7 @@ pub(crate) struct RunArgs {
     pub(crate) report: Option<PathBuf>,
     /// Serve a dashboard of all processes of the run, and /metrics for Prometheus, at this address, for instance 127.0.0.1:9600. The first
     /// trainer serves them.
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = listen_address::parse)]
     pub(crate) dashboard: Option<SocketAddr>,
     /// Write event files for TensorBoard to this folder during the run. The first trainer writes them.
     #[arg(long, value_name = "FOLDER")]

@@ -18,7 +18,7 @@ use crate::pipelines::cluster::{ClusterProcess, PredictionPlan, ProcessConfig, R
 use crate::pipelines::job::Paths;
 use crate::pipelines::{Context, Predictions};
 use crate::stop::Stop;
-use crate::{Fault, Model, out, parent};
+use crate::{Fault, Model, listen_address, out, parent};
 
 /// Readers in other processes.
 #[derive(Args)]
@@ -27,7 +27,7 @@ pub(super) struct ReadersApart {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1024))]
     readers: Option<u64>,
     /// Do not start readers, but wait at this address for readers that are started with --join.
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "readers")]
+    #[arg(long, value_name = "HOST:PORT", requires = "readers", value_parser = listen_address::parse)]
     listen: Option<SocketAddr>,
     /// The address at which readers reach this process, if it is not the --listen address.
     #[arg(long, value_name = "HOST[:PORT]", requires = "listen")]
@@ -213,6 +213,7 @@ impl ReadersApart {
             security: self.security.files(SecurityFiles::default()),
             resume: false,
             drains: false,
+            has_checkpoints: false,
             supervised: self.parent.is_some(),
         }
     }

@@ -21,7 +21,7 @@ use crate::report::ReportFiles;
 use crate::spans::SpanService;
 use crate::stop::Stop;
 use crate::tensorboard::TensorBoard;
-use crate::{exit, out, parent};
+use crate::{exit, listen_address, out, parent};
 
 /// The role of the process.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -57,7 +57,7 @@ pub(crate) struct RoleCommand {
     #[arg(long, env = "FOREBAY_RANK", value_name = "RANK")]
     rank: Option<u32>,
     /// The address to listen on. Default: 127.0.0.1, port 7600 for the coordinator, else any free port.
-    #[arg(long, env = "FOREBAY_LISTEN", value_name = "ADDRESS:PORT")]
+    #[arg(long, env = "FOREBAY_LISTEN", value_name = "HOST:PORT", value_parser = listen_address::parse)]
     listen: Option<SocketAddr>,
     /// The address at which others reach this process, if it is not the --listen address.
     #[arg(long, env = "FOREBAY_ADVERTISE", value_name = "HOST[:PORT]")]
@@ -80,6 +80,9 @@ pub(crate) struct RoleCommand {
     /// The run was asked to drain before this process was started.
     #[arg(long, hide = true)]
     drains: bool,
+    /// The run has made checkpoints before this process was started.
+    #[arg(long, hide = true)]
+    has_checkpoints: bool,
 }
 
 impl RoleCommand {
@@ -107,7 +110,8 @@ impl RoleCommand {
         let shows = matches!(self.role, Role::Trainer) && process.config().rank == 0;
         let security = || Security::load(&process.config().security);
         let dashboard = |listen| Dashboard::start(listen, &security()?, logs.log_format);
-        let dashboard = args.dashboard.filter(|_| shows).map(dashboard).transpose()?;
+        let dashboard = args.dashboard.filter(|_| shows).map(|listen| unless_taken(dashboard(listen), goes_on));
+        let dashboard = dashboard.transpose()?.flatten();
         let tensorboard = args.tensorboard.as_ref().filter(|_| shows);
         let tensorboard = tensorboard.map(|folder| TensorBoard::start(folder, goes_on)).transpose()?;
         #[cfg(feature = "otel")]
@@ -193,11 +197,26 @@ impl RoleCommand {
             security: self.security.files(network.security_files()),
             resume: self.run_args.resume,
             drains: self.drains,
+            has_checkpoints: self.has_checkpoints,
             supervised: self.parent.is_some(),
         };
         let port = if process.coordinates(job) { DEFAULT_PORT } else { 0 };
         process.listen = self.listen.unwrap_or(SocketAddr::new(here, port));
         Ok(process)
+    }
+}
+
+/// The dashboard, or none if its address is taken and the run may have trained before: the run goes on without the page.
+///
+/// # Errors
+/// Any other fault.
+fn unless_taken<T>(dashboard: Result<T, Fault>, goes_on: bool) -> Result<Option<T>, Fault> {
+    match dashboard {
+        Err(fault) if goes_on && fault.retryable => {
+            tracing::warn!("the run goes on without its dashboard: {fault}");
+            Ok(None)
+        }
+        started => started.map(Some),
     }
 }
 
@@ -248,6 +267,16 @@ impl ProgressLog {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A bug: another program took the port while the trainer was started again, and the whole run ended.
+    #[test]
+    fn a_run_that_goes_on_does_without_a_dashboard_whose_port_is_taken() {
+        let taken = || Err::<(), _>(Fault::user("is another process there already?").retryable());
+        assert!(unless_taken(taken(), true).unwrap().is_none());
+        assert!(unless_taken(taken(), false).is_err(), "the user can correct it");
+        assert!(unless_taken(Err::<(), _>(Fault::user("can be reached from other machines")), true).is_err());
+        assert!(unless_taken(Ok(()), true).unwrap().is_some());
+    }
 
     #[test]
     fn ranks_come_from_the_scheduler() {

@@ -2,6 +2,7 @@
 //! rows of the evaluation that cannot be read, are a fault before the training.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
+mod away;
 #[path = "../common/mod.rs"]
 mod common;
 mod disk;

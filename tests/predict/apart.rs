@@ -354,6 +354,7 @@ fn process(role: Role, address: &str) -> ClusterProcess {
         security: SecurityFiles::default(),
         resume: false,
         drains: false,
+        has_checkpoints: false,
         supervised: false,
     })
 }

@@ -151,6 +151,14 @@ impl OpenFolder {
         }
     }
 
+    /// Removes the hidden parts of this folder, if it is a local one, that processes of this machine have left which were killed while they
+    /// wrote or removed it.
+    pub fn remove_abandoned(&self) {
+        if let Opened::Local(path) = &self.at {
+            local::remove_abandoned_of(path);
+        }
+    }
+
     /// The bytes of a file, in order. Reading blocks.
     pub fn reader(&self, file: &str) -> Result<Box<dyn Read + Send>, Fault> {
         let name = self.name(file);

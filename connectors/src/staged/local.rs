@@ -138,6 +138,13 @@ pub(super) fn remove(place: &Path) -> io::Result<()> {
     }
 }
 
+/// Removes hidden parts of a folder that killed processes of this machine have left. A part that cannot be removed stays.
+pub(super) fn remove_abandoned_of(place: &Path) {
+    if let Ok(place) = place::followed(place) {
+        remove_abandoned(&place, &hidden_prefix(&name_of(&place)));
+    }
+}
+
 /// The prefix of the hidden folders that processes of this machine make beside a folder of this name. The leading dot makes readers skip
 /// them if the process is killed.
 fn hidden_prefix(name: &str) -> String {

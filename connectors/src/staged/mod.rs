@@ -211,6 +211,14 @@ impl OpenFolder {
         Ok(())
     }
 
+    /// Remembers the disk of a local folder, which need not be there yet: after an unmount, writing here is an external fault. What was
+    /// remembered before stays.
+    pub fn remember_disk(&self) {
+        if let Opened::Local(path) = &self.at {
+            self.disks.remember_first(path);
+        }
+    }
+
     /// This folder and the folders above it that are missing, if it is a local folder.
     #[must_use]
     pub fn missing_folders(&self) -> MissingFolders {

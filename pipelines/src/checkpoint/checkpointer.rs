@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use forebay_actors::{Control, Domain, Fault, counted, size};
+use forebay_actors::{Control, Domain, Fault, FaultKind, counted, size};
 use forebay_job::{DenseAt, LookupAt, Transfers};
 use forebay_ps::SnapshotKind;
 use futures::executor::block_on;
@@ -173,7 +173,7 @@ impl Worker {
     fn run(mut self, ended: &Receiver<()>) -> Self {
         let options = self.checkpoints.job.checkpoint.clone();
         let (mut since, mut rows) = (Instant::now(), self.checkpoints.cut_point.rows());
-        let (mut last_tries, mut waits) = (0, retries::waits());
+        let (mut last_tries, mut waits, mut overtaken) = (0, retries::waits(), false);
         loop {
             if let Some(most) = options.rows {
                 self.checkpoints.cut_point.wake_at(rows.saturating_add(most));
@@ -185,6 +185,7 @@ impl Worker {
             let last = self.drain.is_asked();
             let now = self.checkpoints.cut_point.rows();
             let due = since.elapsed() >= options.every.0 || options.rows.is_some_and(|most| now - rows >= most);
+            let due = due && !overtaken;
             if !last && !due || !self.checkpoints.cut_point.is_ready() {
                 continue;
             }
@@ -216,11 +217,15 @@ impl Worker {
                 Err(fault) => {
                     // The fault of a run ends a checkpoint, too, and may come here a moment before it stops the run.
                     let over = ended.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected);
+                    overtaken = fault.kind == FaultKind::Overtaken;
                     match self.control.killed() {
                         true => tracing::debug!("the run has ended before its checkpoint: {fault}"),
                         // This checkpoint was being written when the drain was asked for, and the store hangs.
                         false if self.drain.has_given_up() => tracing::debug!("a checkpoint was given up: {fault}"),
                         false if over => tracing::warn!("a checkpoint failed, and the run has ended: {fault}"),
+                        false if overtaken => {
+                            tracing::warn!("a checkpoint failed, and the run goes on and makes no more: {fault}")
+                        }
                         false => tracing::warn!("a checkpoint failed, and the run goes on: {fault}"),
                     }
                 }
@@ -245,6 +250,7 @@ impl Worker {
         let (number, seconds) = (plan.number, begun.elapsed().as_secs_f64());
         let newest = NewestCheckpoint { number, seconds, bytes, age: 0.0 };
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some((newest, Instant::now()));
+        self.checkpoints.made.are_there(self.checkpoints.author.start);
         tracing::info!(
             "checkpoint {number} after {}: {}, {} in {seconds:.1} s, cut in {} ms",
             counted(manifest.rows_trained(), "row"),

@@ -221,10 +221,13 @@ impl CheckpointFolder {
         // A damaged manifest does not say which run wrote it.
         match self.manifest(newest) {
             Ok(manifest) if manifest.position.run != author.run => Err(self.another_run(newest)),
-            Ok(manifest) if !author.may_follow(&manifest) => Err(Fault::user(format!(
-                "{} was written by another process that goes on with the same run: only one may, stop the other",
-                self.folder.name(&CheckpointManifest::name(newest))
-            ))),
+            Ok(manifest) if !author.may_follow(&manifest) => {
+                let other = format!(
+                    "{} was written by another process that goes on with the same run: only one may, stop the other",
+                    self.folder.name(&CheckpointManifest::name(newest))
+                );
+                Err(Fault::user(other).kind(FaultKind::Overtaken))
+            }
             Err(fault) if fault.kind != FaultKind::Damaged => Err(fault),
             _ => Ok(newest + 1),
         }
@@ -235,6 +238,7 @@ impl CheckpointFolder {
             "{} was written by another run: give each run a folder of its own (checkpoint.to)",
             self.folder.name(&CheckpointManifest::name(number))
         ))
+        .kind(FaultKind::Overtaken)
     }
 
     /// Whether all files of these layers are there, with their lengths.

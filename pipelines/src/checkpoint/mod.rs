@@ -12,8 +12,8 @@
 //!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
 //! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `metrics_file.rs`, `checkpointer.rs` (the thread), `drain.rs`,
-//! `author.rs`, `writer.rs`, `last.rs`, `finished.rs`, `restore.rs`, `origin.rs`, `named.rs` and `leases.rs` (going on), `prune.rs`,
-//! `compact.rs`. `docs/checkpoint.md` describes the format.
+//! `author.rs`, `writer.rs`, `last.rs`, `finished.rs`, `restore.rs`, `origin.rs`, `made.rs`, `named.rs` and `leases.rs` (going on),
+//! `prune.rs`, `compact.rs`. `docs/checkpoint.md` describes the format.
 
 mod author;
 mod batch_log;
@@ -30,6 +30,7 @@ pub(crate) mod kept_gradients;
 mod last;
 mod leases;
 mod lookup_gate;
+mod made;
 mod manifest;
 mod metrics_file;
 mod named;
@@ -65,6 +66,7 @@ pub(crate) use folder::file_name;
 pub(crate) use kept_gradients::{KeptWriter, read as read_kept};
 pub(crate) use last::LastCheckpoint;
 pub(crate) use leases::RemainingWindows;
+pub(crate) use made::MadeCheckpoints;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
 pub(crate) use manifest::{TrainPosition, check_rows, may_go_on_as};
 pub(crate) use metrics_file::read as read_metrics;

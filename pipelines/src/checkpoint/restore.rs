@@ -1,6 +1,6 @@
 //! Going on from a checkpoint. Everything here blocks on the store.
 
-use forebay_actors::{Fault, commas};
+use forebay_actors::{Fault, FaultKind, commas};
 use forebay_connectors::staged::is_in;
 use forebay_job::{Columns, DenseAt, Job};
 use forebay_models::{DenseOptimizer, NamedTensor, ParamBlock};
@@ -128,13 +128,15 @@ impl Found {
 
 /// The folder of the job's checkpoints, and the checkpoint to go on from: the newest there, else the one at `checkpoint.from`. `None`: the
 /// job has no checkpoints. Does not read the files of the checkpoint. If the caller finds one damaged, it adds the checkpoint to `damaged`,
-/// drops what it has read, and calls this again.
+/// drops what it has read, and calls this again. `made`: the run has made checkpoints, so it does not begin without one.
 ///
 /// # Errors
-/// As [`check_checkpoints`]. A user fault if the checkpoint is of another job, or all are damaged.
+/// As [`check_checkpoints`]. A user fault if the checkpoint is of another job, or all are damaged. An external fault of the kind
+/// [`FaultKind::Unsaved`] if `made`, and `checkpoint.to` has no checkpoint.
 pub(crate) fn find(
     job: &Job,
     resume: bool,
+    made: bool,
     damaged: &DamagedCheckpoints,
     context: &Context,
 ) -> Result<Option<(CheckpointFolder, Option<Found>)>, Fault> {
@@ -143,6 +145,13 @@ pub(crate) fn find(
         to.forget_finished()?;
     }
     let own = if resume { to.newest(&damaged.of_folder(false))? } else { None };
+    if made && own.is_none() {
+        let away = format!(
+            "{} has no checkpoint now, and the run has made checkpoints there: is its disk mounted, and has no one moved the folder?",
+            to.folder
+        );
+        return Err(Fault::external(away).kind(FaultKind::Unsaved));
+    }
     let mut found = match (own, from) {
         (Some(manifest), _) => Found { folder: to.clone(), at: OriginCheckpoint::own(manifest.number), manifest },
         (None, Some(from)) => {

@@ -13,6 +13,7 @@ use super::author::Author;
 use super::cut::{Cut, CutPoint, Kept, Shards};
 use super::cut_plan::CutPlan;
 use super::folder::{CheckpointFolder, file_name};
+use super::made::MadeCheckpoints;
 use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
 use super::{dense_state, kept_gradients, metrics_file, table_rows};
 use crate::cluster::CutLeader;
@@ -34,6 +35,8 @@ pub(crate) struct Checkpoints {
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// The types of the feature columns.
     pub(crate) types: RunTypes,
+    /// Told of each checkpoint.
+    pub(crate) made: MadeCheckpoints,
 }
 
 /// The state between two checkpoints: the layers that the next one builds on.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_actors::{Domain, Fault};
+use forebay_actors::{Domain, Fault, FaultKind};
 use forebay_job::Job;
 use forebay_net::{Caller, Handler, Identity};
 use serde::Deserialize;
@@ -16,12 +16,13 @@ use serde::Deserialize;
 use super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::json::{read, write};
 use super::members::{self, Role};
-use super::messages::{HaveEnded, LeaveRequest, MemberId, MemberRequest, SUPERVISOR, job_digest};
+use super::messages::{HaveEnded, LeaveRequest, MemberId, MemberRequest, RunPhase, SUPERVISOR, job_digest};
 use super::meters::{MAX_BYTES, MeterBook, MetersReply, MetersRequest};
 use super::run_state::{Origin, RunState};
 use super::timelines::{self, NextTimelineReply, NextTimelineRequest, TimelineBook, TimelineRequest};
 use crate::checkpoint::{self, TrainPosition};
 use crate::context::Context;
+use crate::retries::Retries;
 use crate::shared_state::SharedState;
 
 /// The handler's name in actions.
@@ -63,13 +64,30 @@ impl Coordinator {
         self
     }
 
+    /// If `has`, the run has made checkpoints before this process was started.
+    pub(super) fn with_checkpoints(self, has: bool) -> Self {
+        if has {
+            self.state.lock().has_made_checkpoints();
+        }
+        self
+    }
+
     /// Finds what the attempt goes on from, if that is not known. Blocks on the store of the checkpoints. Without `resume`, the
-    /// first attempt of this process needs a folder without checkpoints.
+    /// first attempt of this process needs a folder without checkpoints. If the run has made checkpoints, and none is there, waits for them
+    /// for `output.retry_for`, or until `stop` returns true or the run has failed; then there is no origin.
     ///
     /// # Errors
     /// See [`checkpoint::find`]. Then the run has failed.
-    pub(super) fn find_origin(&self, job: &Job, resume: bool, context: &Context) -> Result<(), Fault> {
-        let Some((attempt, damaged)) = self.state.lock().attempt_without_origin() else { return Ok(()) };
+    pub(super) fn find_origin(
+        &self,
+        job: &Job,
+        resume: bool,
+        stop: &dyn Fn() -> bool,
+        context: &Context,
+    ) -> Result<(), Fault> {
+        if !self.lacks_origin() {
+            return Ok(());
+        }
         let again = self.began.swap(true, Ordering::SeqCst);
         if resume
             && !again
@@ -80,20 +98,50 @@ impl Coordinator {
             return Ok(());
         }
         let resume = resume || again;
-        let found = checkpoint::find(job, resume, &damaged, context).inspect_err(|fault| {
-            // The store may be back when this process is started again.
-            if fault.domain != Domain::External {
-                self.state.lock().no_origin(fault);
+        let are_away = |fault: &Fault| fault.kind == FaultKind::Unsaved;
+        let gives_up = || stop() || matches!(self.state.lock().status().phase, RunPhase::Failed(_));
+        let waits = Retries {
+            not_yet: "the run waits for its checkpoints",
+            timeout: job.output.retry_for.0,
+            passes: &are_away,
+            gives_up: &gives_up,
+        };
+        match waits.run(|| self.try_to_find_origin(job, resume, context)) {
+            Err(fault) if are_away(&fault) && gives_up() => Ok(()),
+            // The store may be back when this process is started again. But a run whose processes were all started again would not know of
+            // its checkpoints.
+            Err(fault) if fault.domain == Domain::External && !are_away(&fault) => Err(fault),
+            found => found.inspect_err(|fault| self.state.lock().no_origin(fault)),
+        }
+    }
+
+    fn try_to_find_origin(&self, job: &Job, resume: bool, context: &Context) -> Result<(), Fault> {
+        loop {
+            let (without, made) = {
+                let state = self.state.lock();
+                (state.attempt_without_origin(), state.status().has_checkpoints)
+            };
+            let Some((attempt, damaged)) = without else { return Ok(()) };
+            let found = checkpoint::find(job, resume || made, made, &damaged, context)?.and_then(|(_, found)| found);
+            let origin = found.map_or_else(Origin::default, |found| {
+                let manifest = serde_json::to_string(&found.manifest).ok();
+                let TrainPosition { batches, data, .. } = found.manifest.position;
+                Origin { checkpoint: Some(found.at), batches, data, manifest }
+            });
+            let mut state = self.state.lock();
+            // Meanwhile a process may have said that there are checkpoints.
+            if made || !state.status().has_checkpoints {
+                state.set_origin(attempt, origin);
+                return Ok(());
             }
-        })?;
-        let found = found.and_then(|(_, found)| found);
-        let origin = found.map_or_else(Origin::default, |found| {
-            let manifest = serde_json::to_string(&found.manifest).ok();
-            let TrainPosition { batches, data, .. } = found.manifest.position;
-            Origin { checkpoint: Some(found.at), batches, data, manifest }
-        });
-        self.state.lock().set_origin(attempt, origin);
-        Ok(())
+        }
+    }
+
+    /// Whether it is not known yet what the attempt goes on from, and the run has not ended.
+    pub(super) fn lacks_origin(&self) -> bool {
+        let state = self.state.lock();
+        let has_ended = matches!(state.status().phase, RunPhase::Over | RunPhase::Failed(_));
+        state.attempt_without_origin().is_some() && !has_ended
     }
 
     /// Processes have ended, and are not started again.
@@ -369,11 +417,34 @@ mod tests {
         of.action(&caller, kind, body.to_string().into()).await
     }
 
+    /// A bug: the run trained on all its rows anew, and the checkpoints that it had made counted as those of another run.
+    #[test]
+    fn a_run_that_has_made_checkpoints_does_not_begin_without_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let to = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
+        let job = Job::from_toml("output.retry_for = '0s'", &[to]).unwrap();
+        let find = |coordinator: &Coordinator, stop: bool| {
+            coordinator
+                .find_origin(&job, true, &|| stop, &Context::default())
+                .map_err(|fault| (fault.domain, fault.kind))
+        };
+        let begins = Coordinator::new(&job, 7);
+        assert_eq!((find(&begins, false), begins.lacks_origin()), (Ok(()), false), "no process knows of a checkpoint");
+        let waits = || Coordinator::new(&job, 7).with_checkpoints(true);
+        let fails = waits();
+        assert_eq!(find(&fails, false), Err((Domain::External, FaultKind::Unsaved)));
+        let RunPhase::Failed(failure) = fails.state.lock().status().phase else { panic!("the run has not failed") };
+        assert!(failure.unsaved && failure.message.contains("has no checkpoint now"), "{failure:?}");
+        let stops = waits();
+        assert_eq!((find(&stops, true), stops.lacks_origin()), (Ok(()), true), "it was told to end");
+    }
+
     #[tokio::test]
     async fn no_process_may_speak_for_another() {
         let job = Job::default();
         let coordinator = Coordinator::new(&job, 7);
-        let process = ProcessRequest { role: Role::Trainer, rank: 0, job: job_digest(&job), nonce: 1 };
+        let process =
+            ProcessRequest { role: Role::Trainer, rank: 0, job: job_digest(&job), nonce: 1, made_under: None };
         let plan = serde_json::to_value(&process).unwrap();
         let planned = says(&coordinator, "trainer 0", "plan", &plan).await.unwrap();
         assert!(matches!(serde_json::from_slice(&planned), Ok(PlanReply::Plan { attempt: 7, .. })));

@@ -21,7 +21,7 @@ use super::messages::{
 };
 use super::over_before::{OverBefore, run_over};
 use super::refusals::Refusals;
-use crate::checkpoint::{DrainWithout, OriginCheckpoint, WindowLog};
+use crate::checkpoint::{DrainWithout, MadeCheckpoints, OriginCheckpoint, WindowLog};
 use crate::sampled_settings::SampledSettings;
 
 /// A live coordinator answers a request within this time.
@@ -56,16 +56,22 @@ impl Drop for Inner {
     }
 }
 
-/// Tells the coordinator again and again that this process runs, before and after it has joined.
-pub(super) async fn send_signs_of_life(peer: Peer, process: ProcessRequest, lease: Duration) {
+/// Tells the coordinator again and again that this process runs, before and after it has joined; and both tell each other whether the run
+/// has `made` checkpoints.
+pub(super) async fn send_signs_of_life(peer: Peer, process: ProcessRequest, made: MadeCheckpoints, lease: Duration) {
     let every = heartbeat_interval(lease);
     let deadline = DEADLINE.min(lease);
     loop {
         // This request ignores errors: other requests find out why the coordinator does not answer, or refuses.
-        if let Err(fault) = peer.action::<_, ()>("coordinator.alive", &process, deadline).await {
-            tracing::debug!("{} {} could not say that it runs: {fault}", process.role, process.rank);
+        let process = ProcessRequest { made_under: made.under(), ..process.clone() };
+        match peer.action::<_, Option<u64>>("coordinator.alive", &process, deadline).await {
+            Ok(start) => start.into_iter().for_each(|start| made.are_there(start)),
+            Err(fault) => tracing::debug!("{} {} could not say that it runs: {fault}", process.role, process.rank),
         }
-        tokio::time::sleep(every).await;
+        tokio::select! {
+            () = tokio::time::sleep(every) => {}
+            () = made.first() => {}
+        }
     }
 }
 

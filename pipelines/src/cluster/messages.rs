@@ -43,6 +43,9 @@ pub(crate) struct ProcessRequest {
     pub(crate) job: String,
     /// As in [`JoinRequest`].
     pub(crate) nonce: u64,
+    /// Set if the process knows that the run has made checkpoints: [`RunStatus::start`] of the coordinator that it knows it from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) made_under: Option<u64>,
 }
 
 /// The role of a program that starts the processes of a run and starts them again: `forebay launch`. It is no member.
@@ -174,6 +177,9 @@ pub struct RunStatus {
     /// The run has checkpoints and is drained, and its last one cannot be written: it ends as one without checkpoints.
     #[serde(default)]
     pub without_checkpoint: bool,
+    /// The run has made checkpoints, as far as the coordinator knows.
+    #[serde(default)]
+    pub has_checkpoints: bool,
 }
 
 impl RunStatus {
@@ -196,6 +202,7 @@ impl RunStatus {
             lost_leases: 0,
             returned_leases: 0,
             without_checkpoint: false,
+            has_checkpoints: false,
         }
     }
 

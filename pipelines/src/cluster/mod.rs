@@ -54,6 +54,7 @@
 
 mod absent_readers;
 mod acknowledge;
+mod away_rows;
 pub(crate) mod batches;
 mod clock_offset;
 mod coordinator;

@@ -54,6 +54,8 @@ impl Ps {
         }
         if let Some(to) = &job.checkpoint.to {
             let folder = CheckpointFolder::open(to, context)?;
+            // The first trainer tries the folder. This process writes to it, too.
+            folder.folder.remember_disk();
             handlers.push(Arc::new(SnapshotHandler::new(folder, process.config().rank, table.clone(), block.clone())));
         }
         let load = |start| match start {

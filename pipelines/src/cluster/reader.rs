@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::TICK;
+use super::away_rows::wait_for_rows;
 use super::batches::channel::{self, ReaderChannels};
 use super::batches::send_queue::SendQueue;
 use super::batches::unreached::Unreached;
@@ -52,7 +53,11 @@ impl Reader {
     /// The job does not fit together, its data is not there, or the coordinator refuses.
     pub fn start(job: &Job, process: &ClusterProcess, context: &Context) -> Result<Self, Fault> {
         job.check()?;
+        let again = process.has_joined_before();
         Self::join(job, process, context, |session, send_queue, leases| {
+            if again || session.status().data.is_some() {
+                wait_for_rows(job, context, &|| session.ends())?;
+            }
             let table = Self::table(job, context, session)?;
             let mut job = job_to_read(job, context);
             if !job.columns.open_features().is_empty() {

@@ -114,6 +114,8 @@ pub(super) struct RunState {
     drain_asked: bool,
     /// See [`RunStatus::without_checkpoint`].
     without_checkpoint: bool,
+    /// See [`RunStatus::has_checkpoints`].
+    has_checkpoints: bool,
     end_notices: EndNotices,
 }
 
@@ -167,6 +169,7 @@ impl RunState {
             done_by_left: Vec::new(),
             drain_asked: false,
             without_checkpoint: false,
+            has_checkpoints: false,
             end_notices: EndNotices::new(expected),
         }
     }
@@ -190,6 +193,7 @@ impl RunState {
             lost_leases: leases.map_or(0, LeaseBook::lost_leases),
             returned_leases: leases.map_or(0, LeaseBook::returned_leases),
             without_checkpoint: self.without_checkpoint,
+            has_checkpoints: self.has_checkpoints,
         }
     }
 

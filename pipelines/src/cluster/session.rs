@@ -23,13 +23,13 @@ use super::cuts;
 use super::departure::Departure;
 use super::listen::listen;
 use super::member::{Member, send_signs_of_life};
-use super::members::Role;
-use super::messages::{JoinRequest, ProcessRequest, RunPhase, RunStatus, job_digest};
+use super::members::{self, Role};
+use super::messages::{Failure, JoinRequest, ProcessRequest, RunPhase, RunStatus, job_digest};
 use super::over_before::OverBefore;
 use super::ps_snapshots::PsSnapshots;
 use super::start_state::StartState;
 use super::timelines::{self, ProcessTimeline};
-use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut};
+use crate::checkpoint::{CutPoint, EndRun, KeptWriter, MadeCheckpoints, SharedCut};
 use crate::context::Context;
 use crate::sampled_settings::SampledSettings;
 
@@ -64,6 +64,8 @@ pub struct ProcessConfig {
     pub resume: bool,
     /// Whether the run was asked to drain before this process was started. Only the coordinator asks.
     pub drains: bool,
+    /// Whether the run has made checkpoints before this process was started. Then the coordinator does not begin without one.
+    pub has_checkpoints: bool,
     /// Whether a program chose the address and restarts the process. Then no user can correct an address that is taken.
     pub supervised: bool,
 }
@@ -90,6 +92,8 @@ pub struct ClusterProcess {
     coordinator: OnceLock<Coordinator>,
     /// Tells the coordinator that this process runs.
     signs_of_life: OnceLock<AbortOnDropHandle<()>>,
+    /// What the process knows of the checkpoints of the run.
+    made: MadeCheckpoints,
     stop: Stop,
 }
 
@@ -104,6 +108,7 @@ impl ClusterProcess {
             nonce: forebay_base::random_seed(),
             coordinator: OnceLock::new(),
             signs_of_life: OnceLock::new(),
+            made: MadeCheckpoints::default(),
             stop: Arc::new(|| false),
         }
     }
@@ -119,6 +124,16 @@ impl ClusterProcess {
     /// Its role, rank and addresses.
     pub fn config(&self) -> &ProcessConfig {
         &self.config
+    }
+
+    /// Whether the process has taken part in an attempt of the run, or is about to. `attempt` of [`take_part`](Self::take_part) asks.
+    pub(super) fn has_joined_before(&self) -> bool {
+        self.signs_of_life.get().is_some()
+    }
+
+    /// The fault of a process that was told to end, if it was.
+    pub(super) fn told_to_end(&self) -> Option<Fault> {
+        told((self.stop)(), members::name((self.config.role, self.config.rank)))
     }
 
     /// Runs `attempt`, and again each time that the run begins anew. `attempt` joins the run and takes part until it is over.
@@ -149,6 +164,8 @@ pub struct ClusterSession {
     _ticks: Option<AbortOnDropHandle<()>>,
     /// The coordinator, if it is in this process.
     pub(super) coordinator: Option<Coordinator>,
+    /// What this process knows of the checkpoints of the run.
+    pub(super) made: MadeCheckpoints,
     health: Health,
     stop: Stop,
     /// The run goes on without this process, if it can.
@@ -163,10 +180,23 @@ async fn told_to_end(stop: impl Fn() -> bool, grace: Duration) {
     }
 }
 
+/// Returns when the run begins anew, if the coordinator is in this process, which then finds what the attempt goes on from.
+async fn begins_anew(coordinator: Option<&Coordinator>, stop: impl Fn() -> bool) {
+    let Some(coordinator) = coordinator else { return std::future::pending().await };
+    while stop() || !coordinator.lacks_origin() {
+        tokio::time::sleep(TICK).await;
+    }
+}
+
 async fn ask_to_drain(member: Member) {
     if let Err(fault) = member.drain().await {
         tracing::warn!(%fault, "the coordinator could not be asked to drain the run");
     }
+}
+
+/// The fault of a process that waits for rows when it is told to end.
+fn told(is_told: bool, process: String) -> Option<Fault> {
+    is_told.then(|| Fault::external(format!("{process} was told to end")).kind(FaultKind::Drained))
 }
 
 fn ended_before_the_run(member: impl Display) -> Fault {
@@ -200,13 +230,13 @@ impl ClusterSession {
             incarnation: 0,
             attempt: 0,
         };
-        let begin = || Coordinator::new(job, boot()).draining(process.drains);
+        let begin = || Coordinator::new(job, boot()).draining(process.drains).with_checkpoints(process.has_checkpoints);
         let coordinator = process.coordinates(job).then(|| cluster_process.coordinator.get_or_init(begin).clone());
         if let Some(coordinator) = &coordinator {
             handlers.push(Arc::new(coordinator.clone()));
         }
         let health = Health::new();
-        let again = cluster_process.signs_of_life.get().is_some();
+        let again = cluster_process.has_joined_before();
         let server = match handlers.is_empty() {
             true => None,
             false => {
@@ -239,15 +269,16 @@ impl ClusterSession {
         };
         let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
         let (role, rank, nonce) = (process.role, process.rank, cluster_process.nonce);
-        let this = ProcessRequest { role, rank, job: job_digest(job), nonce };
+        let made = &cluster_process.made;
+        let this = ProcessRequest { role, rank, job: job_digest(job), nonce, made_under: made.under() };
         // The signs of life go on through all attempts: the coordinator must not count a process that loads as hung or missing.
         cluster_process.signs_of_life.get_or_init(|| {
             let lease = Duration::from_secs_f64(placement.lease_seconds);
-            AbortOnDropHandle::new(io.spawn(send_signs_of_life(peer.clone(), this.clone(), lease)))
+            AbortOnDropHandle::new(io.spawn(send_signs_of_life(peer.clone(), this.clone(), made.clone(), lease)))
         });
         if let Some(coordinator) = &coordinator {
             health.waiting("the newest checkpoint");
-            coordinator.find_origin(job, process.resume, context).map_err(others_hear)?;
+            coordinator.find_origin(job, process.resume, &*cluster_process.stop, context).map_err(others_hear)?;
         }
         health.waiting(format!("the coordinator at {at}"));
         let over = OverBefore::new(job, process.resume, context);
@@ -256,6 +287,7 @@ impl ClusterSession {
         let planned = io.block_on(async {
             tokio::select! {
                 planned = Member::plan(&peer, &this, job, &over) => planned,
+                () = begins_anew(coordinator.as_ref(), &*cluster_process.stop) => Err(Failure::rolled_back().fault()),
                 () = told_to_end(&*cluster_process.stop, grace) => {
                     match &coordinator {
                         Some(coordinator) => coordinator.stops_before_it_joins(role, rank),
@@ -285,7 +317,19 @@ impl ClusterSession {
         health.ready();
         let stop = Arc::clone(&cluster_process.stop);
         let leaves_alone = process.leaves_alone(job);
-        Ok(Self { io: io.clone(), member, dialer, server, _ticks: ticks, coordinator, health, stop, leaves_alone })
+        let made = made.clone();
+        Ok(Self {
+            io: io.clone(),
+            member,
+            dialer,
+            server,
+            _ticks: ticks,
+            coordinator,
+            made,
+            health,
+            stop,
+            leaves_alone,
+        })
     }
 
     /// Waits until all members have joined, and logs the names of those that have not.
@@ -384,6 +428,14 @@ impl ClusterSession {
     /// The last status of the run that this process received.
     pub fn status(&self) -> RunStatus {
         self.member.status()
+    }
+
+    /// Why this process need not wait any more: the run has failed, or this process was told to end.
+    pub(super) fn ends(&self) -> Option<Fault> {
+        match self.status().phase {
+            RunPhase::Failed(failure) => Some(failure.fault()),
+            _ => told((self.stop)(), self.name()),
+        }
     }
 
     /// The role and the rank of this process: `trainer 0`.

@@ -10,6 +10,7 @@ use forebay_ps::{Trainer, start_table};
 use tokio::sync::watch;
 
 use super::acknowledge::Acknowledger;
+use super::away_rows::wait_for_rows;
 use super::batches::handler::BatchHandler;
 use super::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use super::cuts::CutLeader;
@@ -49,7 +50,7 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
         .iter()
         .map(|receive_queue| Arc::new(BatchHandler::new(Arc::clone(receive_queue))) as Arc<dyn Handler>)
         .collect();
-    let mut found = None;
+    let (mut found, again) = (None, process.has_joined_before());
     let session = ClusterSession::join(context, process, &job, handlers, |start| {
         if let Some(StartState::Checkpoint(_, manifest)) = &start {
             manifest.check_job(&job)?;
@@ -57,7 +58,10 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
         let is_first = process.config().rank == 0;
         if is_first && start.is_some() {
             // Checked here because the run starts only after the ps have loaded the checkpoint or the model.
-            preflight::check_before_loading(&job, context, goes_on(process, start.as_ref()))?;
+            preflight::check_before_loading(&job, context, goes_on(process, start.as_ref(), None))?;
+        }
+        if is_first && again && start.is_none() {
+            wait_for_rows(&job, context, &|| process.told_to_end())?;
         }
         let decided =
             if is_first { sampled_settings(&job, start.as_ref(), context)? } else { SampledSettings::default() };
@@ -106,10 +110,11 @@ fn without_first_rows(job: &Job, fault: Fault) -> Result<SampledSettings, Fault>
     Ok(SampledSettings::default())
 }
 
-/// Whether a full disk must not end the run, which may have trained for long: it goes on from a checkpoint, or `launch` has started this
-/// process, perhaps not for the first time. `launch` looked at the disk before.
-fn goes_on(process: &ClusterProcess, start: Option<&StartState>) -> bool {
-    process.config().supervised || matches!(start, Some(StartState::Checkpoint(..)))
+/// Whether a disk that is full or away must not end the run, which may have trained for long: it goes on from a checkpoint, or rows are
+/// read in it already; or `launch` has started this process, perhaps not for the first time. `launch` looked at the disk before.
+fn goes_on(process: &ClusterProcess, start: Option<&StartState>, status: Option<&RunStatus>) -> bool {
+    let is_under_way = status.is_some_and(|status| status.data.is_some());
+    process.config().supervised || is_under_way || matches!(start, Some(StartState::Checkpoint(..)))
 }
 
 fn has_failed(session: &ClusterSession) -> bool {
@@ -126,8 +131,9 @@ fn wire(
     found: Option<StartState>,
 ) -> Result<Training, Fault> {
     let rank = process.config().rank;
+    let goes_on = goes_on(process, found.as_ref(), Some(status));
     if rank == 0 && found.is_none() {
-        preflight::check_outputs(&job, context, goes_on(process, None))?;
+        preflight::check_outputs(&job, context, goes_on)?;
     }
     let trainer = Trainer { rank, incarnation: session.member.id().incarnation };
     let mut resources = Resources::new(job, context.clone(), |host, job, config| {
@@ -146,7 +152,7 @@ fn wire(
         None => resources.begin_with(&decided)?,
     }
     // The first trainer has checked them: here, or before it loaded a checkpoint or a model.
-    resources.outputs_are_checked = true;
+    (resources.outputs_are_checked, resources.goes_on) = (true, goes_on);
     resources.table = resources.table.of_trainer(trainer);
     resources.exact = ExactOrder::of(&resources.job, rank);
     resources.look_ahead = session.connect(LookAhead::of(&resources.job, &resources.table))?;
@@ -197,6 +203,9 @@ fn wire(
     let pipeline = match receive_queue {
         Some(receive_queue) => wiring::receiving(&mut resources, receive_queue, &session.member),
         None => {
+            if status.data.is_some() {
+                wait_for_rows(&resources.job, context, &|| session.ends())?;
+            }
             let read = sources::windows(&resources.job, context, Some(Arc::new(leases)))?;
             resources.format = read.format;
             wiring::training(&mut resources, read)?
@@ -231,6 +240,7 @@ fn add_checkpoints(
         None => resources.at_start(),
     };
     let folder = CheckpointFolder::open(&to, &resources.context)?;
+    resources.made = session.made.clone();
     let several = resources.job.placement.trainers > 1;
     let leader = several.then(|| CutLeader::new(session.member.clone()));
     resources.add_checkpoints(folder, status.start, restored, BatchOrder::Any, shards, leader)

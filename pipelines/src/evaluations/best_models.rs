@@ -189,7 +189,7 @@ impl BestModels {
         Ok(manifest)
     }
 
-    /// Removes the kept models, also models that killed processes left.
+    /// Removes the kept models, also models that killed processes left, and parts of them.
     pub(super) fn remove(&mut self) -> Result<(), Fault> {
         for place in &mut self.places {
             place.holds = None;
@@ -197,6 +197,7 @@ impl BestModels {
             if folder.has(MANIFEST)? {
                 folder.remove_all()?;
             }
+            folder.remove_abandoned();
         }
         Ok(())
     }
@@ -289,6 +290,21 @@ mod tests {
         };
         std::fs::create_dir_all(folder).unwrap();
         std::fs::write(format!("{folder}/{MANIFEST}"), serde_json::to_vec(&manifest).unwrap()).unwrap();
+    }
+
+    /// A bug: a process that was killed while it removed a model left a part of it for good.
+    #[test]
+    fn a_part_of_a_model_that_a_killed_process_was_removing_goes_with_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let model = dir.path().join("ctr").display().to_string();
+        let place = dir.path().join("ctr.best-0");
+        // The name that the part of a removed folder has.
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let part = dir.path().join(format!(".ctr.best-0.partial-{}-{:016x}", host.trim(), 7));
+        std::fs::create_dir(&part).unwrap();
+        put(&place.display().to_string(), &Job::default(), 100);
+        BestModels::beside(&model, &Context::default()).remove().unwrap();
+        assert!(!place.exists() && !part.exists());
     }
 
     /// A bug: a model of any job with the same number of rows passed as the model of the run.

@@ -231,8 +231,8 @@ pub(super) fn fault_of_end(status: ExitStatus, ended: &str) -> Fault {
     match status.code().map(|code| code as u8) {
         Some(exit::USER) => Fault::user(what),
         Some(exit::UNSAVED) => Fault::external(format!(
-            "{ended}: the training has ended, but its model is not saved, or it was drained and has no checkpoint: its last lines say \
-             which and why"
+            "{ended}: the training has ended, but its model is not saved, or it was drained and has no checkpoint, or its checkpoints are \
+             away: its last lines say which and why"
         )),
         // A process that was told to end has no fault. The fault is that the run lacks the process.
         Some(exit::DONE | exit::DRAINED | exit::EXTERNAL | exit::INTERRUPTED) | None => Fault::external(what),

@@ -19,6 +19,9 @@ use crate::stop::Stop;
 /// The argument of `forebay role` that says that the run drains.
 const DRAINS: &str = "--drains";
 
+/// The argument of `forebay role` that says that the run has made checkpoints.
+const HAS_CHECKPOINTS: &str = "--has-checkpoints";
+
 /// When a run is over or cannot go on, its processes learn that from the coordinator and end by themselves. Processes that have not
 /// ended after this time get SIGTERM.
 const BY_THEMSELVES: Duration = Duration::from_secs(4);
@@ -41,6 +44,8 @@ pub(super) struct Supervisor<'a> {
     out_of_memory_kills: OutOfMemoryKills,
     /// Whether the user asked for a drain while the run went on.
     drained: bool,
+    /// Whether the run has made checkpoints.
+    has_checkpoints: bool,
     /// Why the run cannot go on.
     cause: Option<Fault>,
 }
@@ -72,6 +77,7 @@ impl<'a> Supervisor<'a> {
             restarts: Restarts::new(most_restarts),
             out_of_memory_kills: OutOfMemoryKills::so_far(),
             drained: false,
+            has_checkpoints: false,
             cause: None,
         }
     }
@@ -102,8 +108,11 @@ impl<'a> Supervisor<'a> {
                 self.drain();
             }
             self.tell_who_has_ended();
-            let Seen { silent, progress } = self.watch.seen();
+            let Seen { silent, progress, has_checkpoints } = self.watch.seen();
             self.restarts.sees(progress, now);
+            if has_checkpoints && !std::mem::replace(&mut self.has_checkpoints, true) {
+                self.children.iter_mut().for_each(|child| child.when_started_again(HAS_CHECKPOINTS));
+            }
             self.kill_silent_ones(&silent, now);
             self.end_late_ones(now);
             pause();

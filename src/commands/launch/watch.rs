@@ -24,6 +24,8 @@ pub(super) struct Seen {
     pub(super) silent: Vec<String>,
     /// The attempt of the run, and its windows that are done.
     pub(super) progress: Option<(u64, u64)>,
+    /// The run has made checkpoints.
+    pub(super) has_checkpoints: bool,
 }
 
 /// The thread that asks, and tells the coordinator which processes have ended. A drop ends the thread after its current question.
@@ -91,10 +93,15 @@ fn watch(
         };
         let is_silent = silence.after(heard, asked, Instant::now(), most_silence);
         let now = match answer {
-            Ok(Some(status)) => Seen { progress: Some((status.attempt, status.windows_done)), silent: status.silent },
-            _ => Seen { silent: if is_silent { vec![coordinator.to_owned()] } else { Vec::new() }, progress: None },
+            Ok(Some(status)) => Seen {
+                progress: Some((status.attempt, status.windows_done)),
+                silent: status.silent,
+                has_checkpoints: status.has_checkpoints,
+            },
+            _ => Seen { silent: if is_silent { vec![coordinator.to_owned()] } else { Vec::new() }, ..Seen::default() },
         };
-        *seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        *seen = Seen { has_checkpoints: seen.has_checkpoints || now.has_checkpoints, ..now };
     }
 }
 

@@ -21,7 +21,7 @@ use crate::metrics::ServeMetrics;
 use crate::net::{Health, HttpLimits, HttpServer, HttpService, Security, SecurityFiles};
 use crate::pipelines::{Context, Followed, Follower, ScoreExchange, ScoringThreads, ServingModel};
 use crate::stop::Stop;
-use crate::{Fault, out};
+use crate::{Fault, listen_address, out};
 
 /// Where it listens by default.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
@@ -58,7 +58,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FOLDER")]
     deltas: Option<String>,
     /// The address to listen on. Addresses beyond this machine need a token and TLS.
-    #[arg(long, env = "FOREBAY_LISTEN", value_name = "ADDRESS:PORT", default_value_t = LISTEN)]
+    #[arg(long, env = "FOREBAY_LISTEN", value_name = "HOST:PORT", default_value_t = LISTEN, value_parser = listen_address::parse)]
     listen: SocketAddr,
     /// Threads that compute scores. Default: one for each core.
     #[arg(long, value_name = "N")]

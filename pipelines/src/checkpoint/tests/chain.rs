@@ -18,6 +18,7 @@ use super::super::cut::{Cut, CutPoint, Kept, Shards};
 use super::super::cut_plan::CutPlan;
 use super::super::folder::CheckpointFolder;
 use super::super::load_rows;
+use super::super::made::MadeCheckpoints;
 use super::super::manifest::{CheckpointManifest, TrainPosition};
 use super::super::trained_batches::BatchOrder;
 use super::super::writer::{CheckpointWriter, Checkpoints};
@@ -104,6 +105,7 @@ impl Chain {
             leader: None,
             evaluations: None,
             types: RunTypes::default(),
+            made: MadeCheckpoints::default(),
         };
         let (writer, kept, metrics) = (CheckpointWriter::default(), Vec::new(), None);
         Self { host, table, to, writer, step: 0, kept, metrics }

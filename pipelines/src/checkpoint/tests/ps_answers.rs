@@ -14,6 +14,7 @@ use forebay_ps::{Route, TableClient, start_shards};
 use futures::executor::block_on;
 
 use super::super::cut::{Cut, CutPoint, Kept, Shards};
+use super::super::made::MadeCheckpoints;
 use super::super::manifest::TrainPosition;
 use super::super::trained_batches::BatchOrder;
 use super::super::writer::{CheckpointWriter, Checkpoints};
@@ -193,7 +194,8 @@ impl Run {
         let (folder, config) = (folder.clone(), config(with_lifetime));
         let author = folder.author(7, 5).unwrap();
         let (leader, evaluations, types) = (None, None, RunTypes::default());
-        let to = Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types };
+        let made = MadeCheckpoints::default();
+        let to = Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types, made };
         Self { hosts, tables, servers, to, writer: CheckpointWriter::default(), step: 0 }
     }
 

@@ -140,7 +140,8 @@ fn fault_once_the_coordinator_has_ended(kind: &'static str, answers: usize) -> F
         let (dies, asked) = Dies::before(&coordinator, kind, answers);
         let server = serve(&io, own_address(), Arc::new(dies)).await;
         let peer = peer(&io, server.address());
-        let process = ProcessRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99 };
+        let process =
+            ProcessRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99, made_under: None };
         let joining = async {
             if kind == "plan" {
                 return Member::plan(&peer, &process, &job, &never_over(&job)).await.map(drop);
@@ -177,7 +178,8 @@ fn a_reader_waits_for_a_coordinator_that_is_started_after_it() {
         let at = none.address();
         none.stop(Duration::ZERO).await;
         let peer = peer(&io, at);
-        let process = ProcessRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99 };
+        let process =
+            ProcessRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99, made_under: None };
         let starting = async {
             tokio::time::sleep(Duration::from_secs(1)).await;
             serve(&io, at, Arc::new(coordinator.clone())).await
@@ -204,7 +206,8 @@ fn cannot_start_while_the_coordinator_is_away(attempt: u64, fault: Fault) -> (Fa
             serve(&io, at, Arc::new(coordinator.clone())).await
         };
         let (fault, _server) = tokio::join!(telling, serving);
-        let request = ProcessRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99 };
+        let request =
+            ProcessRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99, made_under: None };
         (fault, reader.action("coordinator.plan", &request, DEADLINE).await.unwrap())
     })
 }

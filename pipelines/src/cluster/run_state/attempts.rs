@@ -15,15 +15,36 @@ use super::{DamagedCheckpoints, Origin, RunState};
 const TWO_HEARTBEATS: Duration = Duration::from_millis(1200);
 
 impl RunState {
-    /// A process runs, joined or not: it may load its part of a checkpoint.
+    /// A process runs, joined or not: it may load its part of a checkpoint. Returns the number of
+    /// this start of the coordinator if the run has made checkpoints.
     ///
     /// # Errors
     /// A user fault for another job.
-    pub(in crate::cluster) fn alive(&mut self, process: &ProcessRequest, now: Instant) -> Result<(), Fault> {
-        let &ProcessRequest { role, rank, nonce, .. } = process;
+    pub(in crate::cluster) fn alive(&mut self, process: &ProcessRequest, now: Instant) -> Result<Option<u64>, Fault> {
+        let &ProcessRequest { role, rank, nonce, made_under, .. } = process;
         self.check_job(role, rank, &process.job)?;
         self.members.hears_of(role, rank, nonce, now);
-        Ok(())
+        if let Some(start) = made_under {
+            self.hears_of_checkpoints(start, now);
+        }
+        Ok(self.has_checkpoints.then_some(self.start))
+    }
+
+    /// A process knows, from the coordinator with this number of its start, that the run has made checkpoints. If this coordinator did not
+    /// know it, and the attempt begins without one, the disk of the checkpoints was away: the run begins anew.
+    fn hears_of_checkpoints(&mut self, start: u64, now: Instant) {
+        let is_new = !std::mem::replace(&mut self.has_checkpoints, true);
+        let has_own = |origin: &Origin| origin.checkpoint.is_some_and(|checkpoint| !checkpoint.elsewhere);
+        let lacks_them = self.origin.as_ref().is_some_and(|origin| !has_own(origin));
+        let is_over = matches!(self.phase, RunPhase::Over | RunPhase::Failed(_));
+        if is_new && start != self.start && lacks_them && !is_over {
+            self.begin_attempt("the run has made checkpoints, and this attempt begins without one", now);
+        }
+    }
+
+    /// The run has made checkpoints before this process of the coordinator was started.
+    pub(in crate::cluster) fn has_made_checkpoints(&mut self) {
+        self.has_checkpoints = true;
     }
 
     /// A process has started. If the run cannot go on without the state of the process's predecessor, the run begins anew.
@@ -75,6 +96,7 @@ impl RunState {
     /// Sets what an attempt goes on from, unless another has begun since.
     pub(in crate::cluster) fn set_origin(&mut self, attempt: u64, origin: Origin) {
         if self.attempt == attempt {
+            self.has_checkpoints |= origin.checkpoint.is_some_and(|checkpoint| !checkpoint.elsewhere);
             self.origin = Some(origin);
             self.end_if_drained();
         }
@@ -334,6 +356,37 @@ mod tests {
         assert_ne!(RunState::new(&job, 80, now).status().start, first.start, "another start");
     }
 
+    /// A bug: the disk of the checkpoints was away when the coordinator was started again, and the run trained on all its rows anew.
+    #[test]
+    fn an_attempt_without_a_checkpoint_is_over_when_a_process_knows_that_the_run_has_made_some() {
+        let (mut job, now) = (Job::default(), Instant::now());
+        job.checkpoint.to = Some("checkpoints".into());
+        let begun = |origin| {
+            let mut run = RunState::new(&job, 70, now);
+            run.set_origin(70, origin);
+            run
+        };
+        let says = |run: &mut RunState, made_under| {
+            let process = ProcessRequest { role: Role::Trainer, rank: 0, job: job_digest(&job), nonce: 1, made_under };
+            run.alive(&process, now).unwrap()
+        };
+        let mut run = begun(Origin::default());
+        let start = run.status().start;
+        assert_eq!((says(&mut run, None), run.status().attempt), (None, 70));
+        assert_eq!((says(&mut run, Some(start)), run.status().attempt), (Some(start), 70), "this attempt made it");
+        assert_eq!((says(&mut run, Some(5)), run.status().attempt), (Some(start), 70), "which is newer");
+        let mut run = begun(Origin::default());
+        assert_eq!((says(&mut run, Some(5)), run.status().attempt), (Some(start), 71));
+        assert!(run.attempt_without_origin().is_some() && run.status().has_checkpoints);
+        // From a checkpoint of another folder it begins anew, too, and not from one of its own.
+        for (elsewhere, attempt) in [(true, 71), (false, 70)] {
+            let checkpoint = Some(super::super::OriginCheckpoint { number: 3, elsewhere });
+            let mut run = begun(Origin { checkpoint, ..Origin::default() });
+            assert_eq!(run.status().has_checkpoints, !elsewhere);
+            assert_eq!((says(&mut run, Some(5)), run.status().attempt), (Some(start), attempt));
+        }
+    }
+
     /// A bug: every run that was drained to a checkpoint ended ten seconds late.
     #[test]
     fn the_coordinator_does_not_wait_for_the_process_that_reported_the_fault() {
@@ -341,7 +394,11 @@ mod tests {
         for (domain, drained) in [(Domain::User, false), (Domain::External, true), (Domain::External, false)] {
             let mut run = RunState::new(&job, 7, now);
             let digest = job_digest(&job);
-            run.plan(&ProcessRequest { role: Role::Trainer, rank: 0, job: digest.clone(), nonce: 1 }, now).unwrap();
+            run.plan(
+                &ProcessRequest { role: Role::Trainer, rank: 0, job: digest.clone(), nonce: 1, made_under: None },
+                now,
+            )
+            .unwrap();
             let address = Some("a:1".into());
             let sampled_settings = SampledSettings::default();
             let join = JoinRequest {

@@ -26,7 +26,7 @@ fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
     let mut run = RunState::new(&job, 7, now);
     let mut join = |role, rank: u32| {
         let (address, nonce, digest) = (Some("a:1".into()), u64::from(rank) + 1, job_digest(&job));
-        run.plan(&ProcessRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
+        run.plan(&ProcessRequest { role, rank, job: digest.clone(), nonce, made_under: None }, now).unwrap();
         let sampled_settings = SampledSettings::default();
         let join = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce, sampled_settings };
         let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
@@ -59,7 +59,7 @@ fn a_run_keeps_what_the_first_rows_decided_when_its_first_trainer_read_them_firs
     };
     let mut join = |role, rank, nonce, mean| {
         let (address, digest) = (Some("a:1".into()), job_digest(&job));
-        run.plan(&ProcessRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
+        run.plan(&ProcessRequest { role, rank, job: digest.clone(), nonce, made_under: None }, now).unwrap();
         let request = JoinRequest {
             role,
             rank,
@@ -210,7 +210,7 @@ fn pass(run: &mut RunState, from: Instant, seconds: f64, mut meanwhile: impl FnM
 
 /// What a process says of itself that runs, whether it has joined or not.
 fn process(job: &Job, role: Role, rank: u32) -> ProcessRequest {
-    ProcessRequest { role, rank, job: job_digest(job), nonce: 1 + 10 * role as u64 + u64::from(rank) }
+    ProcessRequest { role, rank, job: job_digest(job), nonce: 1 + 10 * role as u64 + u64::from(rank), made_under: None }
 }
 
 /// A bug: a trainer was stopped, then a ps was killed. The run waited ten minutes for the trainer to join, and failed.
@@ -221,7 +221,9 @@ fn a_process_that_stands_still_and_has_not_joined_is_silent_and_one_that_loads_i
     let places = [(Role::Ps, 0), (Role::Ps, 1), (Role::Trainer, 0), (Role::Trainer, 1), (Role::Reader, 0)];
     let alive = |of: &[usize]| {
         let said: Vec<_> = of.iter().map(|&at| process(&job, places[at].0, places[at].1)).collect();
-        move |run: &mut RunState, now| said.iter().for_each(|process| run.alive(process, now).unwrap())
+        move |run: &mut RunState, now| {
+            said.iter().for_each(|process| assert_eq!(run.alive(process, now).unwrap(), None));
+        }
     };
     // Trainer 1 stands still before anybody has heard of it, and ps 1 loads.
     let now = pass(&mut run, begun, lease - 1.0, alive(&[0, 1, 2, 4]));
@@ -488,7 +490,7 @@ fn that_the_last_checkpoint_cannot_be_written_drains_the_run_and_counts_in_its_a
     run.drain_without_checkpoint(trainer, now).unwrap();
     run.drain(trainer, now).unwrap();
     assert!(run.status().phase == RunPhase::Draining && run.status().without_checkpoint);
-    let ps = ProcessRequest { role: Role::Ps, rank: 0, job: job_digest(&job), nonce: 99 };
+    let ps = ProcessRequest { role: Role::Ps, rank: 0, job: job_digest(&job), nonce: 99, made_under: None };
     run.plan(&ps, now).unwrap();
     assert!(run.status().attempt == 8 && !run.status().without_checkpoint, "the ps was started again");
     assert_eq!(run.drain_without_checkpoint(trainer, now).unwrap_err().kind, FaultKind::RolledBack);
@@ -509,7 +511,7 @@ fn an_attempt_that_begins_anew_reads_the_same_data() {
         run.lease(LeaseRequest { member, data, returned_only: false, number: 0 }, now)
     };
     assert!(matches!(lease(&mut run, trainer, 1), Ok(LeaseReply::Lease(_))));
-    let plan = ProcessRequest { role: Role::Ps, rank: 0, job: job_digest(&job), nonce: 99 };
+    let plan = ProcessRequest { role: Role::Ps, rank: 0, job: job_digest(&job), nonce: 99, made_under: None };
     run.plan(&plan, now).unwrap();
     assert_eq!(run.status().attempt, 8, "the ps was started again");
     let again = |role, nonce| JoinRequest {
@@ -535,7 +537,7 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     (job.placement.readers, job.checkpoint.to) = (1, None);
     let mut run = RunState::new(&job, 7, now);
     let asks = |run: &mut RunState, role, nonce| {
-        run.plan(&ProcessRequest { role, rank: 0, job: job_digest(&job), nonce }, now).unwrap();
+        run.plan(&ProcessRequest { role, rank: 0, job: job_digest(&job), nonce, made_under: None }, now).unwrap();
     };
     asks(&mut run, Role::Trainer, 1 + 10 * Role::Trainer as u64);
     asks(&mut run, Role::Reader, 1 + 10 * Role::Reader as u64);
@@ -566,7 +568,7 @@ fn the_coordinator_waits_for_a_process_that_is_about_to_join_when_the_run_is_ove
     let (job, mut run, now) = begun(0, 1, 2);
     let trainer = join(&mut run, &job, Role::Trainer, 0, now);
     let reader = join(&mut run, &job, Role::Reader, 0, now);
-    let late = ProcessRequest { role: Role::Reader, rank: 1, job: job_digest(&job), nonce: 77 };
+    let late = ProcessRequest { role: Role::Reader, rank: 1, job: job_digest(&job), nonce: 77, made_under: None };
     run.plan(&late, now).unwrap();
     run.leave(reader, Vec::new(), now).unwrap();
     run.phase = RunPhase::Finished;

@@ -83,6 +83,7 @@ impl TestRun {
             security: SecurityFiles::default(),
             resume: false,
             drains: false,
+            has_checkpoints: false,
             supervised: false,
         })
     }

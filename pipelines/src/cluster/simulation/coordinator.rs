@@ -71,7 +71,7 @@ impl World {
             return Ok(());
         };
         if let Request::Alive(process) = &body {
-            return state.alive(process, instant).map_err(|fault| fault.to_string());
+            return state.alive(process, instant).map(drop).map_err(|fault| fault.to_string());
         }
         let refused = |fault: Fault| Answer::Refused(fault.to_string());
         let done = |result: Result<(), Fault>| result.map_or_else(refused, |()| Answer::Done);

@@ -144,14 +144,15 @@ impl World {
         let (role, rank) = process.place;
         if process.says_alive <= now {
             process.says_alive = now + SIGN_OF_LIFE;
-            let this = ProcessRequest { role, rank, job: self.digest.clone(), nonce: process.nonce };
+            let this = ProcessRequest { role, rank, job: self.digest.clone(), nonce: process.nonce, made_under: None };
             self.say_alive(pid, this);
         }
         let process = &mut self.processes[pid];
         let Some(member) = process.member else {
             if !process.asked {
                 process.asked = true;
-                let plan = ProcessRequest { role, rank, job: self.digest.clone(), nonce: process.nonce };
+                let plan =
+                    ProcessRequest { role, rank, job: self.digest.clone(), nonce: process.nonce, made_under: None };
                 self.call(pid, (Role::Ps, 0), Request::Plan(plan));
             } else if let Some((_, join)) = process.loads.take_if(|(until, _)| *until <= now) {
                 self.call(pid, (Role::Ps, 0), Request::Join(join));

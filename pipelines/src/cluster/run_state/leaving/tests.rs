@@ -56,7 +56,7 @@ impl Run {
     /// A new process.
     fn process(&mut self, role: Role, rank: u32) -> ProcessRequest {
         self.nonces += 1;
-        ProcessRequest { role, rank, job: job_digest(&self.job), nonce: self.nonces }
+        ProcessRequest { role, rank, job: job_digest(&self.job), nonce: self.nonces, made_under: None }
     }
 
     fn plan(&mut self, process: &ProcessRequest) -> PlanReply {
@@ -70,7 +70,7 @@ impl Run {
     }
 
     fn join_as(&mut self, process: ProcessRequest) -> MemberId {
-        let ProcessRequest { role, rank, job, nonce } = process;
+        let ProcessRequest { role, rank, job, nonce, .. } = process;
         let attempt = self.state.status().attempt;
         let (address, sampled_settings) = (Some("a:1".into()), SampledSettings::default());
         let join = JoinRequest { role, rank, address, attempt, job, nonce, sampled_settings };
@@ -335,7 +335,7 @@ fn a_trainer_that_loads_does_not_join_a_run_that_drains() {
     let again = run.process(Role::Trainer, 1);
     assert!(matches!(run.plan(&again), PlanReply::Plan { .. }));
     run.state.drain(first, run.now).unwrap();
-    let ProcessRequest { role, rank, job, nonce } = again.clone();
+    let ProcessRequest { role, rank, job, nonce, .. } = again.clone();
     let sampled_settings = SampledSettings::default();
     let join = JoinRequest { role, rank, address: None, attempt: 7, job, nonce, sampled_settings };
     assert!(matches!(run.state.join(join, run.now).unwrap(), JoinReply::AttemptIsOver));
