@@ -16,6 +16,11 @@ impl SplitOrder {
         Self { splits, epochs, seed }
     }
 
+    /// Whether epochs have orders of their own.
+    pub(crate) fn is_shuffled(&self) -> bool {
+        self.seed.is_some()
+    }
+
     /// The splits of one epoch in the order in which they are read: a permutation of `0..splits`, seeded by
     /// (seed, epoch).
     pub fn epoch(&self, epoch: u32) -> Vec<u32> {

@@ -12,6 +12,9 @@ use crate::options::ReadOptions;
 use crate::rows::WindowMark;
 use crate::split::SplitOrder;
 
+/// If there are fewer splits, their order is often the same in two epochs.
+const FEW_SPLITS: usize = 4;
+
 /// A data set whose splits' rows are known before they are read.
 #[derive(Clone, Debug)]
 pub(crate) struct Numbered {
@@ -61,6 +64,13 @@ impl Numbered {
         let order = SplitOrder::new(rows.len() as u32, epochs, options.shuffle.then_some(options.seed));
         let window_rows = if options.window_rows == 0 { total } else { options.window_rows as u64 };
         Self { order, rows: rows.into(), epochs, total, window_rows: window_rows.max(1) }
+    }
+
+    /// Whether all epochs have their windows in the same order, or nearly so: then each row comes back after one epoch, and a model that
+    /// overfits does so more than with rows in any order.
+    pub(crate) fn has_one_order(&self) -> bool {
+        let is_cut = self.rows.iter().any(|rows| *rows > self.window_rows);
+        self.order.is_shuffled() && self.epochs > 1 && self.rows.len() < FEW_SPLITS && is_cut
     }
 
     /// The parts that a source reads, in order: all, or the leased ones. A lease is asked for only when all parts of the lease before were
@@ -129,6 +139,17 @@ mod tests {
             }
         }
         (all, closed)
+    }
+
+    #[test]
+    fn a_few_splits_of_several_windows_have_one_order() {
+        let options = || ReadOptions { epochs: 2, shuffle: true, window_rows: 10, ..ReadOptions::default() };
+        let has_one_order = |rows: &[u64], options: ReadOptions| Numbered::new(rows.to_vec(), &options).has_one_order();
+        assert!(has_one_order(&[25], options()) && has_one_order(&[1, 2, 11], options()));
+        assert!(!has_one_order(&[10, 10], options()), "the windows are the splits");
+        assert!(!has_one_order(&[25; 4], options()), "the order of the splits differs");
+        assert!(!has_one_order(&[25], ReadOptions { epochs: 1, ..options() }));
+        assert!(!has_one_order(&[25], ReadOptions { shuffle: false, ..options() }));
     }
 
     proptest! {

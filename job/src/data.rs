@@ -45,6 +45,8 @@ pub struct DataOptions {
     pub shuffle: bool,
     /// Rows of a window, rounded up to whole batches; the rows of a window are shuffled together. 0 keeps the order of rows.
     /// A batch never spans two windows, so if rows are rejected, the last batch of a window is short. At most 1048576.
+    /// With several epochs, row groups of Parquet should have fewer rows: their order differs from epoch to epoch, that of windows within a
+    /// row group does not.
     pub shuffle_rows: usize,
     /// Rows of a record batch, the unit in which rows are read and parsed. From 1 to 1048576.
     pub read_rows: usize,

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use forebay_actors::{Fault, Source, StageCx, counted};
+use forebay_actors::{Fault, Source, StageCx, commas, counted};
 use forebay_base::{catch_expected, is_out_of_memory, panic_message};
 use futures::TryStreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -164,7 +164,11 @@ impl Source for ParquetSource {
         let options = &self.options;
         let rows: Vec<u64> = self.splits.iter().map(|split| split.rows).collect();
         self.rows = rows.iter().sum();
-        let parts = Numbered::new(rows, options).parts(self.leases.as_ref(), self.fingerprint())?;
+        let numbered = Numbered::new(rows, options);
+        if numbered.has_one_order() {
+            tracing::warn!("{}", one_order(options, self.splits.len(), self.rows));
+        }
+        let parts = numbered.parts(self.leases.as_ref(), self.fingerprint())?;
         let (footers, splits) = (self.footers.clone(), self.splits.clone());
         let batch_rows = options.most_batch_rows();
         let cuts = Cuts::new(options, splits.len());
@@ -204,6 +208,19 @@ impl Source for ParquetSource {
     async fn next(&mut self, _cx: &StageCx) -> Result<Option<Rows>, Fault> {
         next_rows::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
     }
+}
+
+/// The warning about data whose windows come in one order.
+fn one_order(options: &ReadOptions, groups: usize, rows: u64) -> String {
+    let rows = commas(rows);
+    format!(
+        "data.epochs is {}, and the {rows} rows are in {}: every epoch has its windows of data.shuffle_rows = {} in nearly the same order, \
+         and a model that overfits does so more. Set data.shuffle_rows to the number of rows if they fit in memory, or write row groups of \
+         16,384 rows with `forebay data convert --group-rows 16384`",
+        options.epochs,
+        counted(groups, "row group"),
+        options.window_rows,
+    )
 }
 
 /// Rows of one row group to decode.
