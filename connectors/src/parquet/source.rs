@@ -166,7 +166,7 @@ impl Source for ParquetSource {
         self.rows = rows.iter().sum();
         let numbered = Numbered::new(rows, options);
         if numbered.has_one_order() {
-            tracing::warn!("{}", one_order(options, self.splits.len(), self.rows));
+            tracing::info!("{}", one_order(options, self.splits.len(), self.rows));
         }
         let parts = numbered.parts(self.leases.as_ref(), self.fingerprint())?;
         let (footers, splits) = (self.footers.clone(), self.splits.clone());
@@ -210,7 +210,7 @@ impl Source for ParquetSource {
     }
 }
 
-/// The warning about data whose windows come in one order.
+/// A hint about data whose windows come in one order.
 fn one_order(options: &ReadOptions, groups: usize, rows: u64) -> String {
     let rows = commas(rows);
     format!(
