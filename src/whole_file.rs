@@ -36,6 +36,9 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     })
 }
 
+/// If so many hidden files of one name cannot be opened, a write fails.
+const MOST_HIDDEN: usize = 16;
+
 /// Opens the hidden file beside `place`, and locks it while this process writes. If another process writes there, opens another one.
 fn hidden_file(place: &Path) -> io::Result<(PathBuf, File)> {
     // A name has at most 255 bytes.
@@ -46,7 +49,14 @@ fn hidden_file(place: &Path) -> io::Result<(PathBuf, File)> {
         let mut options = OpenOptions::new();
         // A link that another user has left there is not followed.
         options.write(true).create(true).truncate(false).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-        let file = options.open(&hidden)?;
+        let file = match options.open(&hidden) {
+            // The file of another user, or one that a killed process had made read-only.
+            Err(_) if number < MOST_HIDDEN && fs::symlink_metadata(&hidden).is_ok() => {
+                number += 1;
+                continue;
+            }
+            opened => opened?,
+        };
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => number += 1,
             // Before the lock, another process may have renamed the file.
@@ -94,6 +104,11 @@ mod tests {
         drop(file);
         write(&place, b"{ }").unwrap();
         assert_eq!((names(), fs::read(&place).unwrap()), (vec!["report.json".into()], b"{ }".to_vec()));
+        // One that cannot be opened, such as that of another user, is left alone.
+        fs::create_dir(&left).unwrap();
+        write(&place, b"{}").unwrap();
+        fs::remove_dir(&left).unwrap();
+        assert_eq!((names(), fs::read(&place).unwrap()), (vec!["report.json".into()], b"{}".to_vec()));
         // The longest name that a file may have.
         write(&dir.path().join("\u{fc}".repeat(127)), b"{}").unwrap();
         assert_eq!(names().len(), 2);

@@ -37,7 +37,7 @@ pub use learning_rate::{Decay, LearningRate};
 pub use lr_reduction::{LrReduction, LrReductions};
 pub use memory::{ResidentMemory, resident_memory};
 pub use memory_error::is_out_of_memory;
-pub use names::nearest;
+pub use names::{listed, nearest};
 pub use panic::{catch_expected, panic_is_expected, panic_message};
 pub use random::{GOLDEN_GAMMA, SplitMix64, mix64, random_seed, signed_unit_f32, unit_f64, unmix64};
 pub use strict_tables::StrictTables;

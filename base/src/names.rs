@@ -1,4 +1,18 @@
-//! The name that was probably meant, for error messages.
+//! Names in messages: short lists, and the name that was probably meant.
+
+/// The first `most` items, and how many more there are: `label, I1, I2 and 37 more`.
+pub fn listed<T: AsRef<str>>(items: impl IntoIterator<Item = T>, most: usize) -> String {
+    let mut text = String::new();
+    let mut items = items.into_iter();
+    for item in items.by_ref().take(most) {
+        text += if text.is_empty() { "" } else { ", " };
+        text += item.as_ref();
+    }
+    match items.count() {
+        0 => text,
+        more => format!("{text} and {more} more"),
+    }
+}
 
 /// The name that is nearest to `wrong` (Damerau and Levenshtein's distance): it may differ in case, and in at most a third of
 /// its letters, or `wrong` is one of its words, which is nearer: `dcn` for `dcn_v2`, not `din`. `None` if no name is that near.
@@ -17,6 +31,13 @@ pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_has_the_first_items_and_the_number_of_the_others() {
+        let list = |most: usize| listed(["a", "b", "c"], most);
+        assert_eq!([list(3), list(2), list(1)], ["a, b, c", "a, b and 1 more", "a and 2 more"]);
+        assert_eq!(listed(Vec::<String>::new(), 3), "");
+    }
 
     #[test]
     fn the_nearest_name_differs_in_case_or_in_few_letters() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_actors::commas;
+use forebay_base::listed;
 use forebay_job::DenseColumn;
 
 /// Fewer rows do not tell.
@@ -38,15 +39,11 @@ pub(crate) fn warn(found: &[&DenseColumn], rows: usize) {
 fn said(found: &[&DenseColumn], rows: usize) -> String {
     /// A job may have thousands of columns.
     const SHOWN: usize = 10;
-    let mut columns: Vec<_> = found.iter().take(SHOWN).map(|spec| format!("`{}`", spec.column)).collect();
-    if let Some(more @ 1..) = found.len().checked_sub(SHOWN) {
-        columns.push(format!("{more} more"));
-    }
     format!(
         "columns.dense: in a batch of {} rows, more than half of the values are beyond the limit of the scale for {}, so the model sees the \
          limit instead: compare the unit and the source of these values with those of the rows that decided the scale",
         commas(rows as u64),
-        columns.join(", ")
+        listed(found.iter().map(|spec| format!("`{}`", spec.column)), SHOWN)
     )
 }
 
@@ -66,6 +63,8 @@ mod tests {
         let warning = LimitWarning::default();
         assert_eq!([99, 100, 100].map(|rows| warning.clone().is_first(rows)), [false, true, false]);
         assert!(said(&[&spec; 12], 4096).contains("in a batch of 4,096 rows, more than half"));
-        assert!(said(&[&spec; 12], 4096).contains("for `x`, `x`, `x`, `x`, `x`, `x`, `x`, `x`, `x`, `x`, 2 more, so"));
+        assert!(
+            said(&[&spec; 12], 4096).contains("for `x`, `x`, `x`, `x`, `x`, `x`, `x`, `x`, `x`, `x` and 2 more, so")
+        );
     }
 }

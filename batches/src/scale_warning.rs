@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_actors::commas;
+use forebay_base::listed;
 use forebay_job::{DenseColumn, Transform, look_like_counts};
 
 /// Inputs of a model are large if their root mean square is at least this. Two features from 0 to 100 without a scale cost `wide_deep` .1 of
@@ -132,11 +133,7 @@ fn columns_of(found: &[&UnscaledFeature<'_>]) -> String {
         let column = &spec.column;
         format!("`{column}` (mean {mean}, standard deviation {deviation}, the largest {largest})")
     };
-    let mut columns = found.iter().take(SHOWN).map(|feature| of_column(feature)).collect::<Vec<_>>().join(", ");
-    if let Some(more @ 1..) = found.len().checked_sub(SHOWN) {
-        columns += &format!(" and {more} more");
-    }
-    columns
+    listed(found.iter().map(|feature| of_column(feature)), SHOWN)
 }
 
 #[cfg(test)]

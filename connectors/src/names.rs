@@ -6,14 +6,7 @@ use arrow::datatypes::Schema;
 
 /// `label, I1, I2 and 37 more`.
 pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
-    const SHOWN: usize = 50;
-    let mut names = names.into_iter();
-    let mut text = names.by_ref().take(SHOWN).collect::<Vec<_>>().join(", ");
-    match names.count() {
-        0 => {}
-        more => text += &format!(" and {more} more"),
-    }
-    text
+    forebay_base::listed(names, 50)
 }
 
 /// ``no column `x` ``: every message about a column that a file lacks has it, so that [`FileSource`](crate::FileSource) finds the column.

@@ -1,6 +1,8 @@
 //! A warning about features without any value: they are the same in all rows, so a model learns nothing from them. Usually the rows were
 //! written without the column, or the job has another name for it.
 
+use forebay_base::listed;
+
 /// A job may have thousands of columns.
 const SHOWN: usize = 10;
 
@@ -12,14 +14,11 @@ pub(crate) fn warn(field: &str, names: &[String], rows: &str) {
 }
 
 fn said(field: &str, names: &[String], rows: &str) -> Option<String> {
-    let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
-    let more = names.len().saturating_sub(SHOWN);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let shown = listed(names.iter().map(|name| format!("`{name}`")), SHOWN);
     (!names.is_empty()).then(|| {
         format!(
-            "{field}: no row of {rows} has a value of {}{more}, so the model learns nothing there: `forebay data inspect` prints how \
-             often each column is missing",
-            shown.join(", ")
+            "{field}: no row of {rows} has a value of {shown}, so the model learns nothing there: `forebay data inspect` prints how \
+             often each column is missing"
         )
     })
 }

@@ -1,5 +1,6 @@
 //! A warning about dense features some of whose values are far from all others.
 
+use forebay_base::listed;
 use forebay_job::{DenseColumn, DenseStatistics};
 
 /// A feature with such values.
@@ -27,15 +28,13 @@ pub(crate) fn warn(features: &[FarValues]) {
     if features.is_empty() {
         return;
     }
-    let shown = features.iter().take(SHOWN).map(|FarValues { column, share, farthest }| match share {
+    let shown = features.iter().map(|FarValues { column, share, farthest }| match share {
         0.0..0.0005 => format!("`{column}` (less than .1% of its values; the farthest is {farthest})"),
         _ => format!("`{column}` ({:.1}% of its values; the farthest is {farthest})", 100.0 * share),
     });
-    let shown = shown.collect::<Vec<_>>().join(", ");
-    let more = features.len().saturating_sub(SHOWN);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     tracing::warn!(
-        "columns.dense: a few values are far from all others: {shown}{more}. The scale is that of the others. If such a value means a missing \
-         one, write null instead, or name it in data.csv.nulls; or give the feature clip"
+        "columns.dense: a few values are far from all others: {}. The scale is that of the others. If such a value means a missing one, \
+         write null instead, or name it in data.csv.nulls; or give the feature clip",
+        listed(shown, SHOWN)
     );
 }

@@ -5,6 +5,7 @@
 //! goes on from them keeps it.
 
 use forebay_actors::Fault;
+use forebay_base::listed;
 use forebay_job::{
     Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Job, Scale, Transform, look_like_counts,
 };
@@ -157,7 +158,7 @@ pub(crate) fn by_values(
 }
 
 /// If a long tail decides the standard deviation, the model hardly sees the difference of other values: the quartiles decide instead.
-/// `sorted`: a sample of the values, of which the statistics take logarithms or not.
+/// `sorted`: a sample of the values, ascending. `takes_logs`: the statistics describe the logarithms of the values.
 fn by_the_middle_half(statistics: &mut DenseStatistics, sorted: &[f64], takes_logs: bool) {
     let quartile = |quarter: usize| {
         let value = sorted.get(quarter * sorted.len() / 4).copied().unwrap_or_default();
@@ -243,12 +244,9 @@ pub(crate) fn log(scales: &FeatureScales) {
         .filter_map(|(logs, scaled, what)| {
             let is_of_kind =
                 |scale: &FeatureScale| (scale.transform == Transform::Log1p, scale.scale.is_some()) == (logs, scaled);
-            let columns: Vec<_> =
-                scales.iter().filter(|(_, scale)| is_of_kind(scale)).map(|(column, _)| column).collect();
-            let shown: Vec<_> = columns.iter().take(SHOWN).map(|column| format!("`{column}`")).collect();
-            let more = columns.len().saturating_sub(SHOWN);
-            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-            (!columns.is_empty()).then(|| format!("{what} for {}{more}", shown.join(", ")))
+            let of_kind = scales.iter().filter(|(_, scale)| is_of_kind(scale));
+            let columns = listed(of_kind.map(|(column, _)| format!("`{column}`")), SHOWN);
+            (!columns.is_empty()).then(|| format!("{what} for {columns}"))
         })
         .collect();
     if !decided.is_empty() {

@@ -66,7 +66,7 @@ impl LabelCounts {
         (negative + positive >= enough).then(|| positive as f64 / (negative + positive) as f64)
     }
 
-    /// The mean weight of the rows with a value; `None`: there are none.
+    /// The mean weight of the rows that have this label; `None` if no row has it.
     pub(crate) fn mean_weight(&self) -> Option<f64> {
         let rows: u64 = self.rows.iter().sum();
         (rows > 0).then(|| self.weights / rows as f64)

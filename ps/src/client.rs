@@ -280,7 +280,7 @@ impl TableClient {
         Err(Fault::user(format!("table `{table}` has the shards {held:?} here; there is no shard {shard}")))
     }
 
-    /// As [`export`](Self::export), of the keys without a row whose pushes are counted. Without admission by count there are none.
+    /// As [`export`](Self::export), of the keys without a row whose pushes the shard counts: empty without admission by count.
     ///
     /// # Errors
     /// As [`export`](Self::export).

@@ -54,7 +54,7 @@ pub(super) fn take_rows(pieces: &mut VecDeque<Piece>, mut rows: usize) -> VecDeq
 /// Rows that become batches, and the names of the batches.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// The rows. If there are none: one batch without rows, which ends its window.
+    /// The rows. A part without rows becomes one empty batch, which ends the window.
     pub(super) pieces: VecDeque<Piece>,
     /// The first rows of the part's order that are sent; a last batch that is too short may be dropped.
     pub(super) kept: usize,

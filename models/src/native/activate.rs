@@ -79,7 +79,8 @@ pub(super) fn backward(delta: &mut [f32], kept: &Kept, behind: &Behind<&[f32]>, 
 }
 
 kernel! {
-    /// Bias, norm, activation and dropout, row by row. The buffers in `kept` get their numbers; when predicting, there are none.
+    /// Applies bias, norm, activation and dropout to each row. A training keeps in `kept` what its gradients need; a prediction passes
+    /// empty buffers.
     fn activate<'a>(y: &'a mut [f32], activation: Activation, behind: &'a Behind<&'a [f32]>, drops: Option<Drops>,
                     kept: &'a mut Kept) {
         let width = behind.bias.len();
