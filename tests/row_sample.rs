@@ -86,7 +86,7 @@ fn raw_numbers_get_what_they_need_and_the_model_carries_it() {
     rows(&dir.join("rows.csv"), 12_000, 1, 1.0);
     let test = rows(&dir.join("test.csv"), 4_000, 2, 1.0);
     let said = trained(&job(dir, "open", OPEN, ""), &[]);
-    let decided = "by their first values, dense features get scale = \"z_score\" for `age`, `income`, and transform = \"log1p\" for `visits`";
+    let decided = "by a sample of the rows, dense features get scale = \"z_score\" for `age`, `income`, and transform = \"log1p\" for `visits`";
     assert!(said.contains(decided) && !said.contains("dense features are large"), "{said}");
     let found = scales(&dir.join("open"));
     let expected = [
@@ -98,7 +98,7 @@ fn raw_numbers_get_what_they_need_and_the_model_carries_it() {
     assert_eq!(found, expected.map(|(name, transform, scale)| (name.to_owned(), transform, scale)));
 
     let raw = trained(&job(dir, "raw", RAW, ""), &[]);
-    assert!(!raw.contains("by their first values") && raw.contains("dense features are large"), "{raw}");
+    assert!(!raw.contains("by a sample of the rows") && raw.contains("dense features are large"), "{raw}");
     let [open, raw] = ["open", "raw"].map(|model| auc(&dir.join(model), &test));
     assert!(open > 0.8 && open > raw + 0.05, "{open} {raw}");
 
@@ -110,7 +110,7 @@ fn raw_numbers_get_what_they_need_and_the_model_carries_it() {
     let written =
         job(dir, "written", dense.trim_matches(['[', ']']), &format!("[columns.statistics]\n{}", lines(&statistics)));
     let said = trained(&written, &[]);
-    assert!(!said.contains("by their first values"), "{said}");
+    assert!(!said.contains("by a sample of the rows"), "{said}");
     let version = |name| forebay::Model::load(dir.join(name), 1).unwrap().version().unwrap();
     assert_eq!(version("open"), version("written"));
 }
@@ -156,7 +156,7 @@ fn a_run_goes_on_with_the_scales_of_the_model_or_the_checkpoint() {
     for (name, from) in [("second", "first"), ("of_raw", "raw")] {
         let model = format!("train.from={}", dir.join(from).display());
         let said = trained(&job(dir, name, OPEN, ""), &["--set", &model]);
-        assert!(!said.contains("by their first values"), "{said}");
+        assert!(!said.contains("by a sample of the rows"), "{said}");
         assert_eq!(columns(&dir.join(name)), columns(&dir.join(from)));
         let apart = format!("{name}_apart");
         let settings = [model.as_str(), "placement.readers=1", "placement.ps=1"];
@@ -176,9 +176,54 @@ fn a_run_goes_on_with_the_scales_of_the_model_or_the_checkpoint() {
         trained(&job(dir, name, dense, &checkpoints), &["--set", "data.epochs=20"]);
         let before = columns(&dir.join(name));
         let said = trained(&job(dir, name, OPEN, &checkpoints), &["--resume", "--set", "data.epochs=21"]);
-        assert!(said.contains("goes on from checkpoint") && !said.contains("by their first values"), "{said}");
+        assert!(said.contains("goes on from checkpoint") && !said.contains("by a sample of the rows"), "{said}");
         assert_eq!(columns(&dir.join(name)), before);
     }
+}
+
+/// A bug: such a feature was at its limit in all rows of all later runs.
+#[test]
+fn a_feature_without_two_values_gets_a_scale_when_it_has_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let all = rows(&dir.join("rows.csv"), 3_000, 1, 1.0);
+    let text = fs::read_to_string(&all).unwrap();
+    let mut lines = text.lines();
+    let mut before = format!("{}\n", lines.next().unwrap());
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        writeln!(before, "{},18.0,,{},{},{}", fields[0], fields[3], fields[4], fields[5]).unwrap();
+    }
+    fs::write(&all, before).unwrap();
+    trained(&job(dir, "before", OPEN, ""), &[]);
+    let empty = columns(&dir.join("before")).statistics.unwrap()["income"];
+    assert_eq!((empty.mean, empty.min, empty.max), (0.0, 0.0, 0.0));
+    let model = format!("train.from={}", dir.join("before").display());
+    trained(&job(dir, "still", OPEN, ""), &["--set", &model]);
+    assert_eq!(columns(&dir.join("still")), columns(&dir.join("before")));
+
+    fs::write(&all, text).unwrap();
+    let said = trained(&job(dir, "after", OPEN, ""), &["--set", &model]);
+    assert!(said.contains("features get scale = \"z_score\" for `age`, `income`"), "{said}");
+    let found = columns(&dir.join("after"));
+    trained(&job(dir, "new", OPEN, ""), &[]);
+    let new = columns(&dir.join("new")).statistics.unwrap();
+    let statistics = found.statistics.as_ref().unwrap();
+    assert_eq!(["age", "income"].map(|name| statistics[name]), ["age", "income"].map(|name| new[name]));
+    let settings = [model.as_str(), "placement.readers=1", "placement.ps=1"];
+    let version = common::version_after("launch", &job(dir, "apart", OPEN, ""), &settings, &dir.join("apart"));
+    assert_eq!(version, forebay::Model::load(dir.join("after"), 1).unwrap().version().unwrap().to_string());
+    // The next day keeps what this one decided, also if its rows would decide otherwise.
+    rows(&all, 3_000, 7, 50.0);
+    let model = format!("train.from={}", dir.join("after").display());
+    trained(&job(dir, "later", OPEN, ""), &["--set", &model]);
+    assert_eq!(columns(&dir.join("later")), found);
+    let [old, new, delta, merged] = ["before", "after", "delta", "merged"].map(|name| dir.join(name));
+    let [old, new, delta, merged] = [&old, &new, &delta, &merged].map(|path| path.to_str().unwrap());
+    common::exits(0, common::run(&["export", "--model", new, "--delta-from", old, "--to", delta]), &[]);
+    common::exits(0, common::run(&["export", "--model", old, "--apply", delta, "--to", merged]), &[]);
+    let [merged, new] = [merged, new].map(|model| forebay::Model::load(model, 1).unwrap().version().unwrap());
+    assert_eq!(merged, new);
 }
 
 #[test]

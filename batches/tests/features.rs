@@ -264,6 +264,49 @@ fn a_list_that_is_cut_keeps_its_first_or_last_values_and_what_is_cut_off_is_not_
 }
 
 #[test]
+fn lists_are_read_without_their_padding() {
+    let parsed = |list: ArrayRef, how: &str| {
+        let columns = format!("slots = [{{ column = 'x'{how} }}]");
+        let (mut batch, bad) = parse(&columns, vec![("x", list)]).unwrap();
+        let SlotKeys::Many { offsets, keys } = batch.slots.pop().unwrap() else { panic!() };
+        (offsets, keys, bad)
+    };
+    let integers = |rows: &[Option<&[i64]>]| -> ArrayRef {
+        let rows = rows.iter().map(|row| row.map(|row| row.iter().copied().map(Some)));
+        Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(rows))
+    };
+    let strings = |rows: &[Option<&[&str]>]| -> ArrayRef {
+        let mut list = ListBuilder::new(StringBuilder::new());
+        rows.iter().for_each(|row| list.append_option(row.map(|row| row.iter().copied().map(Some))));
+        Arc::new(list.finish())
+    };
+    let full: [Option<&[i64]>; 5] = [Some(&[9]), Some(&[0, 0, 7, 8]), None, Some(&[0, 0, 0, 0]), Some(&[5, 0, 6, 0])];
+    let bare: [Option<&[i64]>; 5] = [Some(&[9]), Some(&[7, 8]), None, Some(&[]), Some(&[5, 6])];
+    for how in ["", ", last = 1", ", first = 1", ", kind = 'int'", ", kind = 'hex'", ", buckets = 2"] {
+        for padding in ["0", "'0'"] {
+            let found = parsed(integers(&full).slice(1, 4), &format!("{how}, padding = {padding}"));
+            assert_eq!(found, parsed(integers(&bare).slice(1, 4), how), "{how}");
+        }
+    }
+    let full: [Option<&[&str]>; 3] = [Some(&["<pad>", "a"]), None, Some(&["b", "<pad>", "c"])];
+    let bare: [Option<&[&str]>; 3] = [Some(&["a"]), None, Some(&["b", "c"])];
+    assert_eq!(parsed(strings(&full), ", padding = '<pad>'"), parsed(strings(&bare), ""));
+    let numbers = [Some(&["0", "12"][..])];
+    assert_eq!(parsed(strings(&numbers), ", padding = 0").0, [0, 1]);
+    let hex = |rows: &[Option<&[&str]>], how: &str| parsed(strings(rows), &format!(", kind = 'hex'{how}"));
+    assert_eq!(hex(&[Some(&["00", "0F", "f"])], ", padding = '0'"), hex(&[Some(&["f", "f"])], ""));
+    // A wrong value stands where it stands without the padding, and does not count where it is cut off.
+    let wrong: [Option<&[&str]>; 2] = [Some(&["0", "a", "no hex"]), Some(&["0", "no hex", "0", "c"])];
+    let bad = |rows| [("category is not hexadecimal".to_owned(), rows)];
+    assert_eq!(hex(&wrong, ", padding = 0").2, bad(2));
+    for (cut, good) in [("last = 1", "c"), ("first = 1", "a")] {
+        let (offsets, keys, said) = hex(&wrong, &format!(", padding = 0, {cut}"));
+        assert_eq!((offsets, said), (vec![0, 1], bad(1).to_vec()));
+        assert_eq!(keys, hex(&[Some(&[good])], "").1);
+    }
+}
+
+#[test]
 fn a_row_with_several_values_where_one_is_expected_is_a_bad_row() {
     let list: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([
         Some(vec![Some(1)]),

@@ -47,8 +47,8 @@ use serde::{Deserialize, Serialize};
 pub use adapted::is_of_weights;
 pub use checkpoint::{CheckpointOptions, Interval};
 pub use columns::{
-    Clip, Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Scale, Slot, SlotCross, SlotKind,
-    Transform, UnixUnit, check_key_spaces, look_like_counts,
+    Clip, Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Padding, Scale, Slot, SlotCross,
+    SlotKind, Transform, UnixUnit, check_key_spaces, look_like_counts,
 };
 pub use cores::BatchStage;
 pub use data::{ByteSize, DataOptions};

@@ -189,6 +189,7 @@ fn begin_with_model(resources: Resources, decides: bool) -> Result<Resources, Fa
             Some(resources) => resources,
             None => Resources::alone(job.clone(), context.clone())?,
         };
+        resources.set_scales(&row_sample::decide_after(predecessor.columns(), &job, &context).scales)?;
         resources.go_on_from(&predecessor)?;
         Ok(resources)
     };

@@ -95,6 +95,18 @@ pub(crate) fn by_statistics<'a>(job: &Job, open: Vec<&'a DenseColumn>) -> (Featu
     (known.into_iter().filter_map(of_known).collect(), unknown)
 }
 
+/// The [open features](Columns::open_features) of `later` of which the sample of an earlier run, with the columns `earlier`, saw no two
+/// values: their inputs were 0 in that run, so no weight depends on their scale.
+pub(crate) fn without_difference<'a>(earlier: &Columns, later: &'a Columns) -> Vec<&'a DenseColumn> {
+    let scales = earlier.scales_for(later);
+    let saw_no_two_values = |feature: &&DenseColumn| {
+        let scale = scales.get(&feature.column).filter(|scale| scale.limit == Some(LIMIT));
+        let statistics = scale.and_then(|scale| scale.statistics);
+        statistics.is_some_and(|found| found.min == found.max) && feature.fill.is_none()
+    };
+    later.open_features().into_iter().filter(saw_no_two_values).collect()
+}
+
 /// The entry of a feature in `columns.statistics`, if it describes the feature.
 fn described(columns: &Columns, feature: &DenseColumn) -> Option<DenseStatistics> {
     let statistics = columns.statistics_of(&feature.column).copied()?;
@@ -251,7 +263,7 @@ pub(crate) fn log(scales: &FeatureScales) {
         .collect();
     if !decided.is_empty() {
         tracing::info!(
-            "by their first values, dense features get {} (transform = \"none\" leaves a feature as it is)",
+            "by a sample of the rows, dense features get {} (transform = \"none\" leaves a feature as it is)",
             decided.join(", and ")
         );
     }

@@ -177,9 +177,8 @@ impl Resources {
     }
 
     /// Makes the run go on from a model that this process loads: its rows if the shards are here, its dense parameters if they are in the
-    /// trainer. Blocks on the store.
+    /// trainer. The features have their [scales](Self::set_scales) already. Blocks on the store.
     pub(crate) fn go_on_from(&mut self, predecessor: &Predecessor) -> Result<(), Fault> {
-        self.set_scales(&predecessor.columns().scales_for(&self.job.columns))?;
         let placement = &self.job.placement;
         if placement.ps == 0 {
             predecessor.load_rows(&self.table)?;

@@ -1,14 +1,15 @@
 //! Reads some rows at `data.train`, the first ones and others of all parts of the data, which decide what a new model begins with.
 //! `feature_scales.rs` and `initial_bias.rs` have the rules, `label_order.rs`, `mean_weight.rs` and `empty_features.rs` warnings.
 //!
-//! The process that saves the model reads the rows. A run that goes on from a model or a checkpoint has both already.
+//! The process that saves the model reads the rows. A run that goes on from a model or a checkpoint has both already. Only the features
+//! that had no two values in the rows of the model are decided again.
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use forebay_actors::{Domain, Fault, commas};
 use forebay_batches::Parse;
 use forebay_connectors::OnBadRow;
-use forebay_job::{DenseColumn, FeatureScales, Job};
+use forebay_job::{Columns, DenseColumn, FeatureScales, Job};
 
 use crate::context::Context;
 use crate::empty_features;
@@ -45,7 +46,7 @@ pub(crate) fn decide_alone(job: &Job, context: &Context) -> Result<SampledSettin
 /// # Errors
 /// A user fault if the rows cannot be read as the job says; an external fault of the store.
 pub(crate) fn decide(job: &Job, context: &Context) -> Result<SampledSettings, Fault> {
-    let is_made = job.data.source.is_some() || !job.pipeline.after_read.is_empty();
+    let is_made = is_made(job);
     let open = if is_made { Vec::new() } else { job.columns.open_features() };
     let (mut scales, unknown) = feature_scales::by_statistics(job, open);
     let mut initial_bias = job.train.initial_bias.clone().filter(|bias| !bias.is_zero());
@@ -60,6 +61,32 @@ pub(crate) fn decide(job: &Job, context: &Context) -> Result<SampledSettings, Fa
     }
     feature_scales::log(&scales);
     Ok(SampledSettings { scales, initial_bias })
+}
+
+/// The scales of a run that goes on from a model with the columns `earlier`: those of the model. A feature that had no two values in the
+/// rows of the model, such as a new column of nulls, gets a scale by the rows of this run. If they cannot be read, it keeps the old one, and
+/// the run reports the fault when it reads them, too. Blocks on the store.
+pub(crate) fn decide_after(earlier: &Columns, job: &Job, context: &Context) -> SampledSettings {
+    let mut scales = earlier.scales_for(&job.columns);
+    let undecided = if is_made(job) { Vec::new() } else { feature_scales::without_difference(earlier, &job.columns) };
+    if !undecided.is_empty() {
+        match read(job, &undecided, context) {
+            Ok((mut found, _)) => {
+                found.retain(|_, scale| scale.statistics.is_none_or(|found| found.min < found.max));
+                feature_scales::log(&found);
+                scales.extend(found);
+            }
+            Err(fault) => {
+                tracing::debug!(%fault, "no sample of the rows can be read, so features keep the scales of the model")
+            }
+        }
+    }
+    SampledSettings { scales, initial_bias: None }
+}
+
+/// Whether a custom source or a stage makes the rows, so that they can be read only once.
+fn is_made(job: &Job) -> bool {
+    job.data.source.is_some() || !job.pipeline.after_read.is_empty()
 }
 
 /// Reads a sample of the rows: the scales of features, and the counts of labels.

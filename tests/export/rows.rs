@@ -96,9 +96,9 @@ pub(crate) const FINAL_MLPS: [&[&str]; 3] = [
     &["model.feature_gates=false", "model.heads=4", "model.activation=prelu", "data.negatives=0.5"],
 ];
 
-/// Slots with a pooling of their own, and lists that are cut: one slot keeps the last two values, another the first value.
+/// Slots with a pooling of their own, and lists that are cut: one slot keeps the last two values but its padding, another the first.
 pub(crate) const LISTS: &str = "columns.slots=['user', 'city', { column = 'item', key_space = 'items', pooling = 'max' }, \
-     { column = 'history', key_space = 'items', last = 2, pooling = 'mean' }, \
+     { column = 'history', key_space = 'items', last = 2, padding = 7, pooling = 'mean' }, \
      { column = 'history', key_space = 'firsts', first = 1 }]";
 
 /// Slots whose values have weights: lists that are cut, hashed into buckets, pooled by sum and mean, and values that are no lists.

@@ -9,7 +9,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
 use forebay_actors::Fault;
 use forebay_base::parse_hex;
-use forebay_job::{Columns, Slot, SlotKind};
+use forebay_job::{Columns, Padding, Slot, SlotKind};
 use forebay_ps::SlotHasher;
 
 use super::bad_rows::{BadRows, WrongValue, WrongValues};
@@ -27,6 +27,8 @@ pub(super) struct SlotParser {
     /// For the kind `boundaries`.
     boundaries: Vec<f64>,
     hasher: SlotHasher,
+    /// The keys of the values that fill lists up.
+    padding: Vec<u64>,
     /// Whether integers stay as they are, so that `batch` hashes them.
     hashes_late: bool,
     /// Whether the column has lists, for faults.
@@ -47,7 +49,9 @@ impl SlotParser {
     pub(super) fn new(slot: &Slot, columns: &Columns, seed: u64) -> Self {
         let hasher = SlotHasher::new(slot.key_space(), seed);
         let boundaries = columns.boundaries_of(slot).to_vec();
-        Self { slot: slot.clone(), boundaries, hasher, hashes_late: false, has_lists: false, dictionary: None }
+        let padding =
+            slot.padding.as_ref().map_or_else(Vec::new, |padding| keys_of_padding(padding, slot.kind, &hasher));
+        Self { slot: slot.clone(), boundaries, hasher, padding, hashes_late: false, has_lists: false, dictionary: None }
     }
 
     /// Leaves integers as they are: `batch` computes their keys. Keys in buckets, and keys with weights, are computed here.
@@ -112,21 +116,24 @@ impl SlotParser {
     ) -> Result<SlotKeys, Fault> {
         let (from, to) = (ends[0] as usize, ends[ends.len() - 1] as usize);
         let mut wrong = Vec::new();
-        let all = self.keys(name, &values.slice(from, to - from), &mut wrong)?;
+        let mut all = self.keys(name, &values.slice(from, to - from), &mut wrong)?;
+        let mut ends: Vec<u32> = ends.iter().map(|&end| end as u32 - from as u32).collect();
+        if !self.padding.is_empty() {
+            self.leave_padding_out(&mut ends, &mut all, &mut wrong);
+        }
         let kept = |row: usize| {
             let (first, end) = (ends[row] as usize, ends[row + 1] as usize);
             let kept = self.slot.kept_of(end - first);
-            first + kept.start - from..first + kept.end - from
+            first + kept.start..first + kept.end
         };
         for (at, value) in wrong {
-            let row = ends.partition_point(|&end| end as usize <= at + from) - 1;
+            let row = ends.partition_point(|&end| end as usize <= at) - 1;
             if kept(row).contains(&at) {
                 bad.add_wrong(row, value);
             }
         }
         if list.null_count() == 0 && self.slot.first.is_none() && self.slot.last.is_none() {
-            let offsets = ends.iter().map(|&end| end as u32 - from as u32).collect();
-            return Ok(SlotKeys::Many { offsets, keys: all });
+            return Ok(SlotKeys::Many { offsets: ends, keys: all });
         }
         let mut offsets = Vec::with_capacity(ends.len());
         let mut keys = Vec::with_capacity(all.len());
@@ -139,6 +146,16 @@ impl SlotParser {
             offsets.push(keys.len() as u32);
         }
         Ok(SlotKeys::Many { offsets, keys })
+    }
+
+    /// Leaves the padding out of the keys of lists that end at `ends`, and moves the places of wrong values.
+    fn leave_padding_out(&self, ends: &mut [u32], keys: &mut Vec<u64>, wrong: &mut WrongValues) {
+        let is_padding = |key: &u64| self.padding.contains(key);
+        let padding: Vec<usize> = (0..keys.len()).filter(|&at| is_padding(&keys[at])).collect();
+        let before = |at: usize| padding.partition_point(|&place| place < at);
+        ends.iter_mut().for_each(|end| *end -= before(*end as usize) as u32);
+        wrong.iter_mut().for_each(|(at, _)| *at -= before(*at));
+        keys.retain(|key| !is_padding(key));
     }
 
     /// The key of each value. Values that do not fit the slot's kind are added to `wrong`, with their index.
@@ -293,6 +310,15 @@ impl SlotParser {
         }
         Ok(Dictionary { values: values.clone(), keys, bad })
     }
+}
+
+/// The keys that a padding has in lists of integers and in lists of strings.
+fn keys_of_padding(padding: &Padding, kind: SlotKind, hasher: &SlotHasher) -> Vec<u64> {
+    if kind == SlotKind::Hex {
+        return parse_hex(padding.text().as_bytes()).map(|value| hasher.int(value as i64)).into_iter().collect();
+    }
+    let integer = padding.integer().map(|value| hasher.int(value));
+    std::iter::once(hasher.bytes(padding.text().as_bytes())).chain(integer).collect()
 }
 
 fn not_hex(name: &str, value: &str) -> WrongValue {

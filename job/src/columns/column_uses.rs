@@ -53,7 +53,7 @@ impl Columns {
             let of_column = uses.column(&slot.column);
             of_column.of_feature = true;
             of_column.mixed |= *of_column.kind.get_or_insert(slot.kind) != slot.kind;
-            of_column.has_lists |= slot.first.or(slot.last).is_some() || slot.pooling.is_some();
+            of_column.has_lists |= slot.is_of_lists() || slot.pooling.is_some();
             let Some(weights) = &slot.weights else { continue };
             of_column.has_lists = true;
             of_column.paired.get_or_insert(weights);

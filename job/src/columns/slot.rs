@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use forebay_actors::Fault;
+use forebay_base::parse_hex;
 use forebay_connectors::ValueKind;
 use forebay_models::Pooling;
 use serde::{Deserialize, Serialize};
 
 use super::Columns;
+use super::padding::Padding;
 use super::unix_unit::{UnixUnit, offset_microseconds, times_in_text};
 
 /// Most quantiles of a slot.
@@ -55,6 +57,10 @@ pub struct Slot {
     /// How many values from the end of a list are used, for lists with the newest value last, for instance `50`. Default: all. At least 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<usize>,
+    /// The value that fills lists up to a length, for instance `0` or `"<pad>"`. Lists are read without it, before `first` or `last` count
+    /// their values. For the kinds `auto`, `int`, `string`, and `hex` with hexadecimal digits. Default: all values count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub padding: Option<Padding>,
     /// How the embeddings of a bag become one vector, for instance `mean`. Default: `model.pooling`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooling: Option<Pooling>,
@@ -155,6 +161,7 @@ impl Slot {
         }
         check_buckets(self.buckets, of)?;
         self.check_weights(columns, of)?;
+        self.check_padding(of)?;
         self.check_boundaries(columns, quantiles, of)
     }
 
@@ -175,6 +182,27 @@ impl Slot {
                 "it has weights, and the cross `{}` would ignore them: leave the weights or the cross out, or write \
                  the values for the cross to another column",
                 cross.key_space()
+            )),
+        }
+    }
+
+    fn check_padding(&self, of: impl Fn() -> String) -> Result<(), Fault> {
+        let Some(padding) = &self.padding else { return Ok(()) };
+        let refuse = |what: String| Err(Fault::user(format!("{}: {what}", of())));
+        if self.weights.is_some() {
+            return refuse("it has weights: give the padding the weight 0, and leave out `padding`".into());
+        }
+        let (name, text) = (self.kind.name(), padding.text());
+        match self.kind {
+            SlotKind::Auto | SlotKind::String => Ok(()),
+            SlotKind::Int if padding.integer().is_some() => Ok(()),
+            SlotKind::Int => refuse(format!("padding is {text:?}, expected an integer, as its kind is \"int\"")),
+            SlotKind::Hex if parse_hex(text.as_bytes()).is_some() => Ok(()),
+            SlotKind::Hex => {
+                refuse(format!("padding is {text:?}, expected up to 16 hexadecimal digits, as its kind is \"hex\""))
+            }
+            _ => refuse(format!(
+                "padding needs the kind \"auto\", \"int\", \"hex\" or \"string\", and its kind is {name:?}"
             )),
         }
     }
@@ -237,6 +265,11 @@ impl Slot {
         }
     }
 
+    /// Whether it says which values of lists count, so that its column has lists.
+    pub fn is_of_lists(&self) -> bool {
+        self.first.or(self.last).is_some() || self.padding.is_some()
+    }
+
     /// The range of the values that are used, in a list of `count` values.
     pub fn kept_of(&self, count: usize) -> Range<usize> {
         let from = self.last.map_or(0, |last| count.saturating_sub(last));
@@ -269,6 +302,7 @@ impl From<String> for Slot {
             buckets: None,
             first: None,
             last: None,
+            padding: None,
             pooling: None,
             weights: None,
             table: None,
@@ -309,6 +343,29 @@ mod tests {
         };
         quantiles("[1.0, 2.0]").unwrap();
         assert!(quantiles("[]").unwrap_err().to_string().contains("columns.quantiles.age is empty"));
+    }
+
+    #[test]
+    fn padding_is_a_value_of_the_kind() {
+        let check = |slot: &str| {
+            let columns = toml::from_str::<Columns>(&format!("slots = [{{ column = 'h', {slot} }}]"));
+            columns.map_err(|error| error.to_string())?.check().map_err(|fault| fault.to_string())
+        };
+        for slot in
+            ["padding = 0", "padding = ''", "kind = 'int', padding = '-1'", "kind = 'hex', padding = 'ff', last = 2"]
+        {
+            check(slot).unwrap();
+        }
+        for (slot, words) in [
+            ("kind = 'int', padding = 'x'", "`h`: padding is \"x\", expected an integer"),
+            ("kind = 'hex', padding = '<pad>'", "expected up to 16 hexadecimal digits"),
+            ("kind = 'log_bucket', padding = 0", "its kind is \"log_bucket\""),
+            ("padding = 0, weights = 'w'", "give the padding the weight 0"),
+            ("padding = 0.5", "expected an integer or a string"),
+        ] {
+            let said = check(slot).unwrap_err();
+            assert!(said.contains(words), "no {words:?} in: {said}");
+        }
     }
 
     #[test]

@@ -82,12 +82,13 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
 
 /// What the run begins with: the scales of the checkpoint or the model that it goes on from, else what a sample of the rows decides.
 fn sampled_settings(job: &Job, start: Option<&StartState>, context: &Context) -> Result<SampledSettings, Fault> {
-    let earlier = match start {
-        Some(StartState::Checkpoint(_, manifest)) => &manifest.job.columns,
-        Some(StartState::Model(predecessor)) => predecessor.columns(),
-        None => return row_sample::decide(job, context).or_else(|fault| without_first_rows(job, fault)),
-    };
-    Ok(SampledSettings { scales: earlier.scales_for(&job.columns), initial_bias: None })
+    match start {
+        Some(StartState::Checkpoint(_, manifest)) => {
+            Ok(SampledSettings { scales: manifest.job.columns.scales_for(&job.columns), initial_bias: None })
+        }
+        Some(StartState::Model(predecessor)) => Ok(row_sample::decide_after(predecessor.columns(), job, context)),
+        None => row_sample::decide(job, context).or_else(|fault| without_first_rows(job, fault)),
+    }
 }
 
 /// What a run begins with if its first trainer cannot read a sample of the rows. If the job leaves no feature open, the sample decides the

@@ -43,7 +43,7 @@ impl ServingColumns {
     pub(super) fn new(columns: &Columns, types: &BTreeMap<String, ColumnType>, lists: &BTreeSet<String>) -> Self {
         let hex = columns.slots.iter().filter(|slot| slot.kind == SlotKind::Hex);
         let hex: HashSet<&String> = hex.map(|slot| &slot.column).collect();
-        let cut = columns.slots.iter().filter(|slot| slot.first.or(slot.last).is_some());
+        let cut = columns.slots.iter().filter(|slot| slot.is_of_lists());
         let cut: HashSet<&String> = cut.flat_map(Slot::columns).collect();
         let only_times = columns.only_times();
         let optional: HashSet<&String> = columns.optional.iter().collect();
