@@ -136,6 +136,7 @@ impl Types {
             ("Positive", _) => "text or list".into(),
             ("Labels", _) => "text, table or list".into(),
             ("ByteSize", _) => "bytes".into(),
+            ("Padding", _) => "integer or text".into(),
             ("Interval", _) => "time".into(),
             ("StalenessRule", _) => "integer or table".into(),
             ("InitialBias", _) => "number or list".into(),
