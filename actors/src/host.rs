@@ -172,7 +172,7 @@ impl Host {
             switch,
             stop: Box::new(move || {
                 last.room.close();
-                let _ = last.hand(Ask::Stop);
+                let _ = last.send_now(Ask::Stop);
             }),
         });
         Client::new(link, cx)

@@ -290,7 +290,7 @@ impl<M: Send + 'static> Link<M> {
     }
 
     /// Sends without a permit: an input for a free replica, or the message that stops a service. Never waits.
-    pub(crate) fn hand(&self, message: M) -> Result<(), Closed> {
+    pub(crate) fn send_now(&self, message: M) -> Result<(), Closed> {
         self.put(Envelope { message, permit: None })
     }
 

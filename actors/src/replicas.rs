@@ -121,7 +121,7 @@ impl<T: Batch> Front<T> {
                     let seq = self.number();
                     let replica = self.replicas.iter_mut().find(|r| r.free).expect("someone is free");
                     replica.free = false;
-                    hand(&replica.link, ReplicaInput::Batch(seq, self.batches, batch))?;
+                    send_to(&replica.link, ReplicaInput::Batch(seq, self.batches, batch))?;
                     self.batches += 1;
                 }
                 Item::Barrier(barrier) => {
@@ -130,7 +130,7 @@ impl<T: Batch> Front<T> {
                     for i in 0..self.replicas.len() {
                         let seq = self.number();
                         self.replicas[i].free = false;
-                        hand(&self.replicas[i].link, ReplicaInput::Barrier(seq, barrier))?;
+                        send_to(&self.replicas[i].link, ReplicaInput::Barrier(seq, barrier))?;
                         self.all_free().await;
                     }
                     out.mark(Item::Barrier(barrier)).await?;
@@ -182,7 +182,7 @@ impl<T: Batch> Front<T> {
         let replica = &mut self.replicas[i];
         replica.leaving = true;
         replica.free = false;
-        hand(&replica.link, ReplicaInput::Finish(seq))
+        send_to(&replica.link, ReplicaInput::Finish(seq))
     }
 
     /// Waits for a free replica; their number may change meanwhile.
@@ -214,8 +214,8 @@ impl<T: Batch> Front<T> {
     }
 }
 
-fn hand<T: Send + 'static>(link: &Link<ReplicaInput<T>>, input: ReplicaInput<T>) -> Result<(), Fault> {
-    link.hand(input).map_err(|_| Fault::internal("a replica has gone").kind(FaultKind::Stopped))
+fn send_to<T: Send + 'static>(link: &Link<ReplicaInput<T>>, input: ReplicaInput<T>) -> Result<(), Fault> {
+    link.send_now(input).map_err(|_| Fault::internal("a replica has gone").kind(FaultKind::Stopped))
 }
 
 /// Runs one replica until its `ReplicaInput::Finish`.

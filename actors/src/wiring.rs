@@ -103,7 +103,7 @@ impl Wiring {
         registry.links.push(room);
         if let Some(stage) = registry.stages.last_mut() {
             let link = link.clone();
-            stage.take_barrier = Some(Box::new(move |epoch| link.hand(Item::Barrier(epoch)).is_ok()));
+            stage.take_barrier = Some(Box::new(move |epoch| link.send_now(Item::Barrier(epoch)).is_ok()));
         }
         link.clone()
     }

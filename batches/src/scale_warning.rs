@@ -64,7 +64,7 @@ impl UnscaledFeature<'_> {
 
 impl ScaleWarning {
     /// Whether nothing was warned of yet.
-    pub(crate) fn looks(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         !self.0.warned.load(Ordering::Relaxed)
     }
 
@@ -207,11 +207,11 @@ mod tests {
             text.contains("to `price` (mean 350, standard deviation 50.00, the largest 400), `balance` (mean 300, "),
             "{text}"
         );
-        assert!(warning.looks());
+        assert!(warning.is_pending());
         warning.warn(&[], 3);
-        assert!(warning.looks());
+        assert!(warning.is_pending());
         warning.clone().warn(&found, 3);
-        assert!(!warning.looks());
+        assert!(!warning.is_pending());
         let spec = feature("x");
         let many: Vec<_> = (0..12).filter_map(|_| unscaled(&spec, &[1e9], false)).collect();
         assert!(said(&many, 1).contains(" and 2 more"));

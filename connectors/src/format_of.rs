@@ -18,7 +18,7 @@ pub async fn format_of(input: &Input, default: Option<Format>) -> Result<Format,
     let files = input.list().await?;
     let begins = match files.iter().find(|file| Format::from_extension(&file.name).is_none()) {
         None => Begins::Otherwise,
-        Some(untold) => begins_as(untold).await?,
+        Some(unnamed) => begins_as(unnamed).await?,
     };
     let default = match begins {
         Begins::As(format) => Some(format),

@@ -38,7 +38,7 @@ use crate::service::Calls;
 const KEEP_ALIVE: &str = "timeout=25";
 
 /// A body of up to this many times the limit is read to its end before it is refused.
-const THROWN_AWAY: usize = 4;
+const MOST_DISCARDED: usize = 4;
 
 /// A request whose token was checked and whose body is whole.
 #[derive(Clone, Debug)]
@@ -265,7 +265,7 @@ impl Entrance {
                 }
                 // A client that is still sending would not see an answer, so some more of it is thrown away.
                 all = BytesMut::new();
-                if length > most.saturating_mul(THROWN_AWAY) {
+                if length > most.saturating_mul(MOST_DISCARDED) {
                     break;
                 }
             }

@@ -100,7 +100,7 @@ impl RoleCommand {
             let stop = stop.clone();
             ClusterProcess::new(self.process_config(&job)?).stopped_by(move || stop.asked())
         };
-        if process.config().leaves_alone(&job) {
+        if process.config().may_leave(&job) {
             stop.leaves();
         }
         // `launch` has found a disk that was full before it started the process for the first time.

@@ -202,7 +202,7 @@ impl Parse {
             _ => Vec::new(),
         };
         let mut dense = Vec::with_capacity(n * self.columns.dense_inputs());
-        let warning = self.scale_warning.as_ref().filter(|warning| warning.looks());
+        let warning = self.scale_warning.as_ref().filter(|warning| warning.is_pending());
         let is_first = warning.is_some_and(|warning| warning.is_first(n));
         let (mut found, mut beyond) = (Vec::new(), Vec::new());
         let is_limit_checked = self.limit_warning.is_first(n);

@@ -27,7 +27,7 @@ use crate::store_error::store_fault;
 use crate::stores::Stores;
 
 /// Bytes of a part: more than the 5 MiB that S3 wants, and 80 GB in the 10,000 parts that it allows.
-const PART: usize = 8 << 20;
+const PART_BYTES: usize = 8 << 20;
 
 /// Parts under way at once, beside the one that is being filled.
 const AHEAD: usize = 4;
@@ -72,7 +72,7 @@ impl FileWriter {
         file: &str,
         pending: Option<PendingUploads>,
     ) -> Result<Self, Fault> {
-        let to = To::Store(Upload::start(&name, folder, folder.file(file)?, pending, PART));
+        let to = To::Store(Upload::start(&name, folder, folder.file(file)?, pending, PART_BYTES));
         Ok(Self::to(name, to))
     }
 

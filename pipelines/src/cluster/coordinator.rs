@@ -16,7 +16,7 @@ use serde::Deserialize;
 use super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::json::{read, write};
 use super::members::{self, Role};
-use super::messages::{HaveEnded, LeaveRequest, MemberId, MemberRequest, RunPhase, SUPERVISOR, job_digest};
+use super::messages::{LeaveRequest, MemberId, MemberRequest, ProcessesEnded, RunPhase, SUPERVISOR, job_digest};
 use super::meters::{MAX_BYTES, MeterBook, MetersReply, MetersRequest};
 use super::run_state::{Origin, RunState};
 use super::timelines::{self, NextTimelineReply, NextTimelineRequest, TimelineBook, TimelineRequest};
@@ -148,12 +148,12 @@ impl Coordinator {
     ///
     /// # Errors
     /// A user fault for any other sender than the program that starts the processes of the run.
-    fn have_ended(&self, sender: &Identity, body: &[u8]) -> Result<(), Fault> {
+    fn processes_ended(&self, sender: &Identity, body: &[u8]) -> Result<(), Fault> {
         if sender.role != SUPERVISOR {
             let sender = sender.role.escape_debug();
             return Err(Fault::user(format!("`{sender}` says that processes have ended, expected the {SUPERVISOR}")));
         }
-        let HaveEnded { processes } = read(NAME, "have_ended", body)?;
+        let ProcessesEnded { processes } = read(NAME, "processes_ended", body)?;
         let mut state = self.state.lock();
         processes.into_iter().for_each(|(role, rank)| state.has_ended(role, rank));
         Ok(())
@@ -326,7 +326,7 @@ impl Handler for Coordinator {
             action("lead_cut", "the first trainer stops all trainers for a checkpoint, and lets them go on"),
             action("fail", "a member cannot go on"),
             action("gone", "a process that was told to end does so before it has joined"),
-            action("have_ended", "the program that starts the processes says which have ended for good"),
+            action("processes_ended", "the program that starts the processes says which have ended for good"),
             action("leaving", "a trainer that was told to end asks whether the run goes on without it"),
             action("leave", "a member ends"),
             action("drain", "readers begin no more windows"),
@@ -347,8 +347,8 @@ impl Handler for Coordinator {
                 "coordinator.{kind} is for processes of the run; other callers may call `coordinator.status`"
             )));
         };
-        if kind == "have_ended" {
-            return write(&self.have_ended(identity, &body)?);
+        if kind == "processes_ended" {
+            return write(&self.processes_ended(identity, &body)?);
         }
         Author::of(kind, &body)?.check(identity)?;
         if kind == "meters" {
@@ -488,7 +488,7 @@ mod tests {
         }
         let ended = serde_json::json!({ "processes": [["trainer", 0]] });
         for sender in ["trainer 0", "status", ""] {
-            let fault = says(&coordinator, sender, "have_ended", &ended).await.unwrap_err();
+            let fault = says(&coordinator, sender, "processes_ended", &ended).await.unwrap_err();
             assert!(fault.to_string().contains("expected the supervisor"), "{sender}: {fault}");
         }
         assert_eq!(coordinator.state.lock().present(), [(Role::Trainer, 0)], "it has not left");

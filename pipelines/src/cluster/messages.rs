@@ -51,10 +51,10 @@ pub(crate) struct ProcessRequest {
 /// The role of a program that starts the processes of a run and starts them again: `forebay launch`. It is no member.
 pub(crate) const SUPERVISOR: &str = "supervisor";
 
-/// `have_ended`, of the [supervisor](SUPERVISOR): these processes have ended, and are not started again.
+/// `processes_ended`, of the [supervisor](SUPERVISOR): these processes have ended, and are not started again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct HaveEnded {
+pub(crate) struct ProcessesEnded {
     pub(crate) processes: Vec<(Role, u32)>,
 }
 

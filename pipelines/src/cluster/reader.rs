@@ -168,16 +168,16 @@ impl Reader {
         let Outcome { result, report, .. } = session.io.block_on(async {
             let mut ended = pin!(running.outcome());
             let mut drained = false;
-            let (mut untaken_since, mut unreached_since) = (Since::default(), Since::default());
+            let (mut untaken_since, mut unreached_since) = (ConditionTimer::default(), ConditionTimer::default());
             loop {
                 if !drained && stop() {
                     leases.progress().close();
                     drained = true;
                 }
                 let is_returned = status_updates.borrow().returned_leases > 0;
-                let untaken = untaken_since.elapsed(drained && is_returned) > UNTAKEN;
+                let untaken = untaken_since.holds_for(drained && is_returned) > UNTAKEN;
                 let ends = leases.progress().is_closed();
-                let unreached = unreached_since.elapsed(ends && unreached.any()) > UNREACHED;
+                let unreached = unreached_since.holds_for(ends && unreached.any()) > UNREACHED;
                 if (untaken || unreached) && leases.progress().give_all_back(unreached) {
                     send_queue.clear();
                 }
@@ -211,11 +211,11 @@ impl Reader {
 
 /// The moment since which a condition holds.
 #[derive(Default)]
-struct Since(Option<Instant>);
+struct ConditionTimer(Option<Instant>);
 
-impl Since {
+impl ConditionTimer {
     /// For how long the condition has held; zero if it does not hold.
-    fn elapsed(&mut self, is_so: bool) -> Duration {
+    fn holds_for(&mut self, is_so: bool) -> Duration {
         self.0 = is_so.then(|| self.0.unwrap_or_else(Instant::now));
         self.0.map_or(Duration::ZERO, |since| since.elapsed())
     }

@@ -78,7 +78,7 @@ impl ProcessConfig {
     }
 
     /// Whether the run goes on without this trainer, if it is told to end.
-    pub fn leaves_alone(&self, job: &Job) -> bool {
+    pub fn may_leave(&self, job: &Job) -> bool {
         self.role == Role::Trainer && self.rank > 0 && job.trainers_may_leave()
     }
 }
@@ -169,7 +169,7 @@ pub struct ClusterSession {
     health: Health,
     stop: Stop,
     /// The run goes on without this process, if it can.
-    leaves_alone: bool,
+    may_leave: bool,
 }
 
 /// Returns when the process is told to end, but not before `grace` is over.
@@ -261,7 +261,7 @@ impl ClusterSession {
             tracing::info!(%address, "{} listens", identity.role);
         }
         // Before this process ends, the others hear why.
-        let others_hear = |fault: Fault| {
+        let after_others_know = |fault: Fault| {
             if let Some(coordinator) = &coordinator {
                 io.block_on(coordinator.wait_until_others_know(process.role, process.rank));
             }
@@ -278,7 +278,7 @@ impl ClusterSession {
         });
         if let Some(coordinator) = &coordinator {
             health.waiting("the newest checkpoint");
-            coordinator.find_origin(job, process.resume, &*cluster_process.stop, context).map_err(others_hear)?;
+            coordinator.find_origin(job, process.resume, &*cluster_process.stop, context).map_err(after_others_know)?;
         }
         health.waiting(format!("the coordinator at {at}"));
         let over = OverBefore::new(job, process.resume, context);
@@ -297,7 +297,7 @@ impl ClusterSession {
                 }
             }
         });
-        let (attempt, checkpoint) = planned.map_err(others_hear)?;
+        let (attempt, checkpoint) = planned.map_err(after_others_know)?;
         let loaded = StartState::find(job, role, checkpoint, context).and_then(|start| {
             if start.is_some() {
                 health.waiting("its part of a checkpoint or model");
@@ -305,10 +305,10 @@ impl ClusterSession {
             load(start)
         });
         let cannot_start = |fault| io.block_on(Member::cannot_start(&peer, role, rank, attempt, fault));
-        let sampled_settings = loaded.map_err(cannot_start).map_err(others_hear)?;
+        let sampled_settings = loaded.map_err(cannot_start).map_err(after_others_know)?;
         let join = JoinRequest { role, rank, address, attempt, job: job_digest(job), nonce, sampled_settings };
         let joined = io.block_on(Member::join(peer, join, job));
-        let member = joined.map_err(others_hear)?;
+        let member = joined.map_err(after_others_know)?;
         (identity.incarnation, identity.attempt) = (member.id().incarnation, attempt);
         if let Some(server) = &server.server {
             server.set_attempt(attempt);
@@ -316,20 +316,9 @@ impl ClusterSession {
         let dialer = Dialer::new(io, &security, &identity, &limits)?;
         health.ready();
         let stop = Arc::clone(&cluster_process.stop);
-        let leaves_alone = process.leaves_alone(job);
+        let may_leave = process.may_leave(job);
         let made = made.clone();
-        Ok(Self {
-            io: io.clone(),
-            member,
-            dialer,
-            server,
-            _ticks: ticks,
-            coordinator,
-            made,
-            health,
-            stop,
-            leaves_alone,
-        })
+        Ok(Self { io: io.clone(), member, dialer, server, _ticks: ticks, coordinator, made, health, stop, may_leave })
     }
 
     /// Waits until all members have joined, and logs the names of those that have not.

@@ -7,7 +7,7 @@ use forebay_actors::{Fault, FaultKind, IoRuntime};
 use forebay_net::{Dialer, Identity, Limits, Peer, Security, SecurityFiles};
 
 use super::members::Role;
-use super::messages::{HaveEnded, RunStatus, SUPERVISOR};
+use super::messages::{ProcessesEnded, RunStatus, SUPERVISOR};
 
 /// A client of the coordinator, for the program that starts and restarts the processes of a run.
 pub struct SupervisorClient {
@@ -44,8 +44,8 @@ impl SupervisorClient {
     ///
     /// # Errors
     /// The coordinator cannot be reached, does not answer within `deadline`, or refuses the call.
-    pub fn have_ended(&self, processes: &[(Role, u32)], deadline: Duration) -> Result<(), Fault> {
-        let body = HaveEnded { processes: processes.to_vec() };
-        self.io.block_on(self.peer.action("coordinator.have_ended", &body, deadline))
+    pub fn processes_ended(&self, processes: &[(Role, u32)], deadline: Duration) -> Result<(), Fault> {
+        let body = ProcessesEnded { processes: processes.to_vec() };
+        self.io.block_on(self.peer.action("coordinator.processes_ended", &body, deadline))
     }
 }

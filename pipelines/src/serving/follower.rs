@@ -119,7 +119,7 @@ impl Follower {
         let of_earlier_looks = self.broken.values().map(|(_, failed)| failed.fault.clone());
         let of_deltas = of_deltas.into_iter().chain(of_earlier_looks).chain(self.unreadable_deltas());
         let wrong: Vec<Fault> = of_folder.into_iter().chain(of_deltas).collect();
-        self.untold(wrong).map_or(Followed::Nothing, Followed::Broken)
+        self.first_unreported(wrong).map_or(Followed::Nothing, Followed::Broken)
     }
 
     fn look_for_deltas(&mut self) -> Result<(), Fault> {
@@ -131,7 +131,7 @@ impl Follower {
     }
 
     /// One of the faults of a look that was not reported yet. A fault that was gone is reported again if it comes back.
-    fn untold(&mut self, wrong: Vec<Fault>) -> Option<Fault> {
+    fn first_unreported(&mut self, wrong: Vec<Fault>) -> Option<Fault> {
         let texts: HashSet<String> = wrong.iter().map(Fault::to_string).collect();
         self.told.retain(|text| texts.contains(text));
         wrong.into_iter().find(|fault| self.told.insert(fault.to_string()))

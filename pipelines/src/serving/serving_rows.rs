@@ -7,7 +7,7 @@ use forebay_actors::Fault;
 use forebay_ps::{Lifetime, Optimizer, Table, TableConfig};
 
 /// If deltas have changed more than one in this many rows, the tables are merged.
-const MERGE_AT: usize = 4;
+const ROWS_PER_CHANGED_ROW: usize = 4;
 
 /// Cheap to clone: clones share the tables.
 #[derive(Clone)]
@@ -74,7 +74,7 @@ impl ServingRows {
         table.import(gone, &vec![0.0; gone.len() * dim], None)?;
         removed.extend(gone);
         let changed = Changed { table, removed };
-        if changed.table.rows() * MERGE_AT <= self.base.rows() {
+        if changed.table.rows() * ROWS_PER_CHANGED_ROW <= self.base.rows() {
             return Ok(Self { changed: Arc::new(changed), ..self.clone() });
         }
         let mut base = Table::new(&self.config)?;

@@ -144,7 +144,7 @@ impl<'a> Supervisor<'a> {
     fn tell_who_has_ended(&mut self) {
         let goes_on = self.phase == Phase::Running;
         let ended = self.children.iter().filter(|child| child.is_over() && !(goes_on && child.is_reader));
-        self.watch.have_ended(ended.map(|child| child.place).collect());
+        self.watch.processes_ended(ended.map(|child| child.place).collect());
     }
 
     fn on_end(&mut self, at: usize, status: ExitStatus, now: Instant) {

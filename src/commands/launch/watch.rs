@@ -33,21 +33,21 @@ pub(super) struct Watch {
     seen: Arc<Mutex<Seen>>,
     /// The processes that the thread knows to have ended for good.
     told: Vec<(Role, u32)>,
-    have_ended: Sender<Vec<(Role, u32)>>,
+    processes_ended: Sender<Vec<(Role, u32)>>,
 }
 
 impl Watch {
     /// Starts to ask. A `coordinator` is silent when it gives no answer for `most_silence`, or cannot be reached for twice as long: it
     /// listens at no address when it has just been started, and for a moment between two attempts.
     pub(super) fn start(client: SupervisorClient, coordinator: String, most_silence: Duration) -> Result<Self, Fault> {
-        let (seen, (have_ended, ended)) = (Arc::default(), channel());
+        let (seen, (processes_ended, ended)) = (Arc::default(), channel());
         let shared = Arc::clone(&seen);
         let ask = move || watch(&client, &coordinator, most_silence, &shared, &ended);
         std::thread::Builder::new()
             .name("watch".into())
             .spawn(ask)
             .map_err(|e| Fault::no_thread("the thread `watch`", e))?;
-        Ok(Self { seen, told: Vec::new(), have_ended })
+        Ok(Self { seen, told: Vec::new(), processes_ended })
     }
 
     /// The last answer of the coordinator.
@@ -56,11 +56,11 @@ impl Watch {
     }
 
     /// Tells the coordinator, at once and after each question, that these processes have ended and are not started again. Does not block.
-    pub(super) fn have_ended(&mut self, processes: Vec<(Role, u32)>) {
+    pub(super) fn processes_ended(&mut self, processes: Vec<(Role, u32)>) {
         if self.told != processes {
             self.told.clone_from(&processes);
             // An error means that the thread is gone, after a panic.
-            let _ = self.have_ended.send(processes);
+            let _ = self.processes_ended.send(processes);
         }
     }
 }
@@ -70,18 +70,18 @@ fn watch(
     coordinator: &str,
     most_silence: Duration,
     seen: &Mutex<Seen>,
-    have_ended: &Receiver<Vec<(Role, u32)>>,
+    processes_ended: &Receiver<Vec<(Role, u32)>>,
 ) {
     let (mut silence, mut ended, mut every) = (Silence::default(), Vec::new(), EVERY);
     loop {
-        match have_ended.recv_timeout(every) {
+        match processes_ended.recv_timeout(every) {
             Ok(processes) => ended = processes,
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
         every = EVERY;
         // Again and again, because a coordinator that was started again does not know it.
-        if !ended.is_empty() && client.have_ended(&ended, DEADLINE).is_err() {
+        if !ended.is_empty() && client.processes_ended(&ended, DEADLINE).is_err() {
             every = AGAIN;
         }
         let asked = Instant::now();

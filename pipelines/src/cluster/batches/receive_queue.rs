@@ -22,7 +22,7 @@ const MAX_BATCHES_PER_WINDOW: u32 = 1 << 20;
 
 /// Credit goes back to a reader once it is one in this many of all credit of the channel. A message for each batch would cost both
 /// processes more time, and a reader that gets credit for several batches sends them one after the other.
-const PART: u32 = 4;
+const CREDIT_PARTS: u32 = 4;
 
 /// How many batches and bytes one channel may have in this process, over all its streams.
 #[derive(Clone, Copy, Debug, Default)]
@@ -382,8 +382,9 @@ impl State {
         }
     }
 
-    /// Gives the credit of one batch back to its channel, if the channel is open and the batch took credit. Less credit than a [`PART`] of
-    /// all waits for more, but only while the channel has batches here. So a reader whose batches were all taken has all its credit.
+    /// Gives the credit of one batch back to its channel, if the channel is open and the batch took credit. Less credit than one
+    /// [`CREDIT_PARTS`]th of all waits for more, but only while the channel has batches here. So a reader whose batches were all taken has
+    /// all its credit.
     fn grant(&mut self, channel: u64, header: &Header, bytes: u64, most: Credits) {
         let Some(channel) = self.channels.get_mut(&channel) else { return };
         if header.urgent {
@@ -394,7 +395,7 @@ impl State {
         channel.due.batches += 1;
         channel.due.bytes += bytes.min(most.bytes - channel.bytes - channel.due.bytes);
         let Credits { batches, bytes } = channel.due;
-        if channel.held > 0 && batches < most.batches / PART && bytes < most.bytes / u64::from(PART) {
+        if channel.held > 0 && batches < most.batches / CREDIT_PARTS && bytes < most.bytes / u64::from(CREDIT_PARTS) {
             return;
         }
         channel.due = Credits::default();

@@ -59,7 +59,7 @@ impl RunState {
         let is_early = is_restart && self.members.is_leaving(role, rank, self.settings.lease_timeout, now);
         if is_restart
             && !is_early
-            && let Some(lost) = self.lost_with(role, rank)
+            && let Some(lost) = self.lost_by_restart_of(role, rank)
         {
             self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
         }
@@ -213,7 +213,7 @@ impl RunState {
             return Ok(JoinReply::AttemptIsOver);
         }
         if self.members.is_restart(role, rank, nonce)
-            && let Some(lost) = self.lost_with(role, rank)
+            && let Some(lost) = self.lost_by_restart_of(role, rank)
         {
             self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
             return Ok(JoinReply::AttemptIsOver);
@@ -280,7 +280,7 @@ impl RunState {
     }
 
     /// What the run loses with a process of this place that was started again. `None`: the run goes on without that.
-    fn lost_with(&self, role: Role, rank: u32) -> Option<&'static str> {
+    fn lost_by_restart_of(&self, role: Role, rank: u32) -> Option<&'static str> {
         if matches!(self.phase, RunPhase::Gathering | RunPhase::Over | RunPhase::Failed(_)) {
             return None;
         }

@@ -64,7 +64,7 @@ impl ClusterSession {
         match fault.kind {
             FaultKind::Damaged => self.io.block_on(self.member.cannot_go_on(fault)),
             FaultKind::RolledBack => self.fail(fault),
-            _ if self.leaves_alone && fault.domain == Domain::External => self.leave_unused(fault),
+            _ if self.may_leave && fault.domain == Domain::External => self.leave_unused(fault),
             _ => self.fail(fault),
         }
     }
