@@ -34,17 +34,19 @@ const UNTAKEN: Duration = Duration::from_secs(2);
 /// A reader that has joined.
 pub struct Reader {
     session: ClusterSession,
+    reading: Reading,
+    /// Changes the replicas of stages.
+    tuning: Option<TuningThread>,
+}
+
+/// A pipeline that reads, and the streams from its send queue to the trainers.
+struct Reading {
     running: Running,
     send_queue: Arc<SendQueue>,
     leases: LeaseClient,
     streams: JoinSet<()>,
     unreached: Unreached,
-    /// Changes the replicas of stages.
-    tuning: Option<TuningThread>,
 }
-
-/// What a reader starts when it has joined: the fields of [`Reader`] between its session and its tuning.
-type Begun = (Running, Arc<SendQueue>, LeaseClient, JoinSet<()>, Unreached);
 
 impl Reader {
     /// Joins, waits until all members have joined, and starts to read.
@@ -90,9 +92,9 @@ impl Reader {
         context.registry.check(job)?;
         let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(SampledSettings::default()))?;
         match Self::begin(job, &session, wire) {
-            Ok((running, send_queue, leases, streams, unreached)) => {
-                let tuning = TuningThread::of(job, running.control());
-                Ok(Self { session, running, send_queue, leases, streams, unreached, tuning })
+            Ok(reading) => {
+                let tuning = TuningThread::of(job, reading.running.control());
+                Ok(Self { session, reading, tuning })
             }
             // It was told to end: the others go on.
             Err(fault) if fault.kind == FaultKind::Drained => {
@@ -108,7 +110,7 @@ impl Reader {
         job: &Job,
         session: &ClusterSession,
         wire: impl FnOnce(&ClusterSession, Arc<SendQueue>, LeaseClient) -> Result<Pipeline, Fault>,
-    ) -> Result<Begun, Fault> {
+    ) -> Result<Reading, Fault> {
         let trainers = job.placement.trainers;
         let queues = job.in_step();
         let send_queue = Arc::new(SendQueue::new(queues, job.pipeline.links.lookup));
@@ -126,7 +128,7 @@ impl Reader {
             streams: job.placement.streams,
         };
         let streams = channel::open(&channels, trainers, queues);
-        Ok((pipeline.start()?, send_queue, leases, streams, unreached))
+        Ok(Reading { running: pipeline.start()?, send_queue, leases, streams, unreached })
     }
 
     /// A client of the shards and this reader's tickets, if readers look up rows.
@@ -158,7 +160,8 @@ impl Reader {
     /// # Errors
     /// Why the run has failed; a fault of the kind `RolledBack` if it has begun a new attempt.
     pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&Report)) -> Result<Report, Fault> {
-        let Self { session, running, send_queue, leases, streams, unreached, tuning } = self;
+        let Self { session, reading, tuning } = self;
+        let Reading { running, send_queue, leases, streams, unreached } = reading;
         let (run, mut status_updates) = (running.control(), session.member.subscribe());
         let mut failure = None;
         let meters = MeterSender::start(&session.member, {
