@@ -23,7 +23,7 @@ impl Model {
     /// Scores all rows at `paths`, and measures what `job.evaluation` says: one or several files, folders, globs or URLs. The file names
     /// give the format. The rows pass the custom stages of the job, except those that are for training only. Blocks until it is done.
     pub fn evaluate(&self, paths: impl Into<Paths>) -> Result<(Evaluation, Report), Fault> {
-        self.evaluate_warned(&paths.into(), WarnedSlots::default())
+        self.evaluate_paths(&paths.into(), WarnedSlots::default(), None)
     }
 
     /// As [`evaluate`](Self::evaluate), but calls `show` with the rows that are scored, many times a second, on the caller's thread.
@@ -35,12 +35,8 @@ impl Model {
         self.evaluate_paths(&paths.into(), WarnedSlots::default(), Some(&mut show))
     }
 
-    /// As [`evaluate`](Self::evaluate), but warns of no slot in `warned`.
-    pub(crate) fn evaluate_warned(&self, paths: &Paths, warned: WarnedSlots) -> Result<(Evaluation, Report), Fault> {
-        self.evaluate_paths(paths, warned, None)
-    }
-
-    fn evaluate_paths(
+    /// As [`evaluate_showing`](Self::evaluate_showing), but warns of no slot in `warned`.
+    pub(crate) fn evaluate_paths(
         &self,
         paths: &Paths,
         warned: WarnedSlots,

@@ -23,6 +23,7 @@ use crate::net::Security;
 use crate::out;
 use crate::progress::Progress;
 use crate::report::{History, ReportFiles, drained_contents, failed_contents};
+use crate::scoring_progress::ScoringProgress;
 #[cfg(feature = "otel")]
 use crate::spans::SpanService;
 use crate::stop::Stop;
@@ -239,7 +240,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         session.map_or(Ok(()), |session| session.stay_until_over(|| stop.asked()))?;
         return written.map(|()| ended);
     }
-    match finish(&summary, history.as_ref(), stop, &end, session.as_ref()) {
+    match finish(&summary, history.as_ref(), stop, &end, session.as_ref(), logs) {
         Ok(after) => {
             if let Some(fault) = unwritten {
                 if let Err(fault) = after {
@@ -310,11 +311,12 @@ fn finish(
     stop: &Stop,
     end: &AtEnd<'_>,
     session: Option<&ClusterSession>,
+    logs: &Logs,
 ) -> Result<Result<(), Fault>, Fault> {
     let trained = summary.trained;
     end.show(summary, history, None, false);
     // The last model may be the best.
-    let last = if trained.keeps_best() { trained.evaluate_last() } else { Ok(None) };
+    let last = if trained.keeps_best() { evaluate_last(trained, logs) } else { Ok(None) };
     let saved = save(summary, stop, session);
     summary.print();
     let written = end.write(summary, history);
@@ -327,7 +329,7 @@ fn finish(
         .map_err(|fault| {
             Fault::external("the last model could not be evaluated, the best one before was saved").because(fault)
         })
-        .and_then(|_| evaluate(trained, evaluation, summary.json));
+        .and_then(|_| evaluate(trained, evaluation, logs));
     summary.print_evaluations();
     let known = evaluated.as_ref().ok().and_then(Option::as_ref);
     let known = known.map(|(path, evaluation)| (path.as_str(), evaluation));
@@ -414,11 +416,11 @@ fn of_table(group: &GroupStats) -> String {
 
 /// Evaluates the saved model on the rows at `data.eval`, if there are any. Returns their path and the quality. `known`: the quality of a
 /// saved best model, if this process has evaluated it.
-fn evaluate(trained: &Trained, known: Option<Evaluation>, json: bool) -> Result<Option<(String, Evaluation)>, Fault> {
+fn evaluate(trained: &Trained, known: Option<Evaluation>, logs: &Logs) -> Result<Option<(String, Evaluation)>, Fault> {
     let Some(path) = &trained.model.job.data.eval else { return Ok(None) };
-    let evaluation = if trained.keeps_best() { known } else { trained.evaluate_last()? };
+    let evaluation = if trained.keeps_best() { known } else { evaluate_last(trained, logs)? };
     let Some(evaluation) = evaluation else { return Ok(None) };
-    match json {
+    match logs.is_json() {
         true => out::print_or_drop(json!({ "evaluated": { "path": path, "evaluation": evaluation } })),
         false => {
             let qualities = evaluation.of_labels().iter().map(ToString::to_string);
@@ -427,4 +429,10 @@ fn evaluate(trained: &Trained, known: Option<Evaluation>, json: bool) -> Result<
         }
     }
     Ok(Some((path.to_string(), evaluation)))
+}
+
+/// Evaluates the model after the last row, and shows the progress.
+fn evaluate_last(trained: &Trained, logs: &Logs) -> Result<Option<Evaluation>, Fault> {
+    let mut progress = ScoringProgress::new("evaluating", logs);
+    trained.evaluate_last(|scored| progress.show(|| scored))
 }

@@ -7,6 +7,7 @@ use super::points::{EvaluationHistory, EvaluationPoint};
 use super::stopping;
 use crate::model_folder::Manifest;
 use crate::quality::Evaluation;
+use crate::scored_rows::ScoredRows;
 use crate::training::Trained;
 use crate::training_summary::TrainingSummary;
 
@@ -32,15 +33,18 @@ impl Trained {
         best.is_some() && best != saved
     }
 
-    /// Evaluates the model after the last row on `data.eval`, unless that was done. Blocks. `None`: the job has no `data.eval`.
+    /// Evaluates the model after the last row on `data.eval`, unless that was done. Calls `show` as
+    /// [`Model::evaluate_showing`](crate::Model::evaluate_showing) does. Blocks. `None`: the job has no `data.eval`.
     ///
     /// # Errors
     /// As [`Model::evaluate`](crate::Model::evaluate).
-    pub fn evaluate_last(&self) -> Result<Option<Evaluation>, Fault> {
+    pub fn evaluate_last(&self, mut show: impl FnMut(ScoredRows)) -> Result<Option<Evaluation>, Fault> {
         let Some(paths) = &self.model.job.data.eval else { return Ok(None) };
         let warned = self.evaluations.as_ref().map(|evaluations| evaluations.shared.warned.clone());
-        let evaluate =
-            || self.model.evaluate_warned(paths, warned.unwrap_or_default()).map(|(evaluation, _)| evaluation);
+        let evaluate = || {
+            let evaluated = self.model.evaluate_paths(paths, warned.unwrap_or_default(), Some(&mut show));
+            evaluated.map(|(evaluation, _)| evaluation)
+        };
         let Some(evaluations) = &self.evaluations else { return evaluate().map(Some) };
         let staleness = self.model.job.train.staleness;
         // In an exact order, the end of the run also pushes the gradients that were kept at the last evaluation.
