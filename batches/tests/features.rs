@@ -263,6 +263,19 @@ fn a_list_that_is_cut_keeps_its_first_or_last_values_and_what_is_cut_off_is_not_
     assert_eq!((offsets, &first[..], said), (vec![0, 0, 0, 1], &keys[2..], bad));
 }
 
+/// A bug: of a column of `float`, 0.7 fell into the bucket below the boundary 0.7.
+#[test]
+fn numbers_of_32_bits_fall_into_the_buckets_of_the_same_numbers_of_64_bits() {
+    let tenths: Vec<f64> = (0..=10).map(|i| f64::from(i) / 10.0).collect();
+    let keys = |array: ArrayRef| {
+        let slot = "slots = [{ column = 'x', kind = 'boundaries', boundaries = [0.1, 0.3, 0.5, 0.7, 0.9] }]";
+        let SlotKeys::One(keys) = parse(slot, vec![("x", array)]).unwrap().0.slots.pop().unwrap() else { panic!() };
+        keys
+    };
+    let floats = Float32Array::from_iter_values(tenths.iter().map(|&x| x as f32));
+    assert_eq!(keys(Arc::new(floats)), keys(Arc::new(Float64Array::from(tenths))));
+}
+
 #[test]
 fn lists_are_read_without_their_padding() {
     let parsed = |list: ArrayRef, how: &str| {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use arrow::array::{
     ArrayRef, AsArray, Date32Array, Float32Array, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch,
-    StringArray, TimestampMicrosecondArray, TimestampMillisecondArray, UInt64Array,
+    StringArray, TimestampMicrosecondArray, TimestampMillisecondArray, TimestampNanosecondArray, TimestampSecondArray,
+    UInt64Array,
 };
 use arrow::compute::{DatePart, date_part};
 use arrow::datatypes::{Int32Type, Int64Type};
@@ -258,6 +259,20 @@ fn times_beyond_the_years_and_infinite_ones_are_bad_rows() {
     assert_eq!((found.len(), found[0].0, found[0].1.as_str()), (2, 1, words));
     assert_eq!(rejected(&hour("s"), millis), [("time is not in the years 1 to 9999".to_owned(), 2)]);
     assert!(bad(Arc::new(Int64Array::from(vec![i64::MIN, i64::MAX])), "ns").is_empty());
+    // A bug: timestamps and dates beyond the years were times of some hour.
+    let seconds: ArrayRef =
+        Arc::new(TimestampSecondArray::from(vec![Some(0), Some(1_795_143_845_000), None, Some(i64::MAX)]));
+    let found = bad(seconds, "s");
+    let words = "column `t` is 1795143845000 seconds since 1970, expected a time in the years 1 to 9999";
+    assert_eq!((found.len(), found[0].0, found[0].1.as_str(), found[1].0), (2, 1, words, 3));
+    let nanos: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![i64::MIN, i64::MAX]));
+    assert!(bad(nanos, "s").is_empty());
+    let days: ArrayRef = Arc::new(Date32Array::from(vec![Some(20_777), Some(1_795_143_845), None, Some(i32::MIN)]));
+    let weekday = "slots = [{ column = 't', kind = 'weekday' }]";
+    let found: Vec<usize> = parse(weekday, vec![("t", days)]).unwrap().1.into_iter().map(|(row, _)| row).collect();
+    assert_eq!(found, [1, 3]);
+    let texts: ArrayRef = Arc::new(StringArray::from(vec!["0000-12-31 23:59:59", "0001-01-01", "9999-12-31 23:59:59"]));
+    assert_eq!(bad(texts, "s").into_iter().map(|(row, _)| row).collect::<Vec<_>>(), [0]);
     assert_eq!(bad(Arc::new(UInt64Array::from(vec![0, u64::MAX])), "ns").len(), 1);
     let floats: ArrayRef =
         Arc::new(Float64Array::from(vec![0.0, 1.5, f64::INFINITY, f64::NAN, 1e300, -0.0, 1e19, f64::NEG_INFINITY]));

@@ -1,8 +1,9 @@
 //! Statistics of the columns of a job's training rows, in one pass: what `scale` and `quantiles` need.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use arrow::datatypes::{DataType, Schema};
 use forebay_actors::{Fault, Place, Replicas, Sink, StageCx, Topology, counted};
 use forebay_batches::{ExampleBatch, Parse};
 use forebay_connectors::OnBadRow;
@@ -54,9 +55,14 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
     let of_slots = features.len();
     let types = RunTypes::default();
     let expected = ExpectedTypes::Run(types.clone(), Arc::new(job.clone()));
+    let floats = Arc::new(OnceLock::new());
+    let of_floats = Arc::clone(&floats);
     let parse = move |_replica| {
-        let expected = expected.clone();
-        let parse = Parse::new(&columns, 0, on_bad_row.clone()).checking_types(move |schema| expected.check(schema));
+        let (expected, of_floats) = (expected.clone(), Arc::clone(&of_floats));
+        let parse = Parse::new(&columns, 0, on_bad_row.clone()).checking_types(move |schema| {
+            of_floats.get_or_init(|| columns_of_floats(schema));
+            expected.check(schema)
+        });
         parse.for_statistics(of_slots)
     };
     let replicas = Replicas::ordered(job.parse_replicas_alone());
@@ -77,10 +83,25 @@ pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistic
             .map(|(feature, moments)| Ok((feature.column.clone(), moments.of(&resolved(feature))?)))
             .collect::<Result<_, Fault>>()?,
         quantiles: quantiles
-            .map(|(slot, sample)| Ok((slot.column.clone(), boundaries(sample, slot)?)))
+            .map(|(slot, sample)| {
+                let found = boundaries(sample, slot)?;
+                let of_floats = floats.get().is_some_and(|floats| floats.contains(&slot.column));
+                Ok((slot.column.clone(), if of_floats { found.into_iter().map(shortest).collect() } else { found }))
+            })
             .collect::<Result<_, Fault>>()?,
         rows,
     })
+}
+
+/// The columns of numbers with 32 bits.
+fn columns_of_floats(schema: &Schema) -> HashSet<String> {
+    let floats = schema.fields().iter().filter(|field| *field.data_type() == DataType::Float32);
+    floats.map(|field| field.name().clone()).collect()
+}
+
+/// The number with the fewest digits that is this one with 32 bits: a file of 64 bits, or of text, has that.
+fn shortest(number: f64) -> f64 {
+    (number as f32).to_string().parse().unwrap_or(number)
 }
 
 /// The slots with quantiles, one for each column.

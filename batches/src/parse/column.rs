@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch};
 use arrow::compute::cast;
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Field};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type};
 use forebay_actors::{Fault, FaultKind};
 
 /// The expected kind of a column, which also determines the advice for a column of the wrong type.
@@ -61,6 +61,15 @@ impl<'a> BatchColumns<'a> {
 
     pub(super) fn field(&self, name: &str) -> Result<&'a Field, Fault> {
         Ok(self.batch.schema_ref().field(self.place(name)?))
+    }
+}
+
+/// A number of the job as it is in a column of this type, so that 0.7 is not below 0.7 where numbers have 32 or 16 bits.
+pub(super) fn number_in(kind: &DataType, number: f64) -> f64 {
+    match kind {
+        DataType::Float32 => f64::from(number as f32),
+        DataType::Float16 => <Float16Type as ArrowPrimitiveType>::Native::from_f64(number).to_f64(),
+        _ => number,
     }
 }
 

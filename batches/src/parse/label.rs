@@ -7,7 +7,7 @@ use forebay_actors::Fault;
 use forebay_job::{LabelColumn, Positive, PositiveRule, is_rounded};
 
 use super::bad_rows::{BadRows, NO_LABEL, NOT_BINARY, NOT_SOFT};
-use super::column::{Wanted, shown, wrong_type};
+use super::column::{Wanted, number_in, shown, wrong_type};
 
 const NO_LABELS: &str = "no label of several";
 const BAD_WEIGHT: &str = "weight is not a number of at least 0";
@@ -95,11 +95,11 @@ fn values(
         Some(Positive(PositiveRule::Compared(comparison, limit))) => {
             let values = numbers(name, array, "a number, to compare it")?;
             refuse(name, array, (&values, masked), no_label, "a number", bad);
-            let label = |holds: bool| f32::from(u8::from(holds));
-            let holds = |integer: i128| comparison.holds(difference(integer, *limit), 0.0);
+            let (label, limit) = (|holds: bool| f32::from(u8::from(holds)), number_in(array.data_type(), *limit));
+            let holds = |integer: i128| comparison.holds(difference(integer, limit), 0.0);
             Ok(match long_integers(array) {
                 Some(integers) => integers.into_iter().map(|integer| label(holds(integer))).collect(),
-                None => values.into_iter().map(|value| label(comparison.holds(value, *limit))).collect(),
+                None => values.into_iter().map(|value| label(comparison.holds(value, limit))).collect(),
             })
         }
         Some(Positive(PositiveRule::OneOf(values))) => one_of(name, array, values, masked, positives, bad),
@@ -192,6 +192,7 @@ fn one_of(
                 DataType::Float64
             )));
         }
+        let wanted: Vec<f64> = wanted.into_iter().map(|wanted| number_in(array.data_type(), wanted)).collect();
         let place = |value: f64| wanted.iter().position(|&wanted| wanted == value);
         return Ok(numbers.into_iter().map(|value| label(place(value))).collect());
     }
@@ -276,7 +277,7 @@ fn refuse(
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{Float64Array, Int64Array, UInt64Array};
+    use arrow::array::{Float32Array, Float64Array, Int64Array, UInt64Array};
     use forebay_job::Columns;
 
     use super::*;
@@ -288,6 +289,26 @@ mod tests {
         let labels = parse(columns.label.main(), &array, &mut 0, &mut bad).map_err(|fault| fault.to_string());
         assert!(bad.into_details().is_empty());
         labels
+    }
+
+    /// A bug: 0.7 of a column of `float` was below 0.7, and in no list.
+    #[test]
+    fn numbers_of_32_bits_are_compared_as_numbers_of_32_bits() {
+        let floats = || -> ArrayRef { Arc::new(Float32Array::from(vec![0.1, 0.7, 4.1])) };
+        let doubles = || -> ArrayRef { Arc::new(Float64Array::from(vec![0.1, 0.7, 4.1])) };
+        let halves = || cast(&floats(), &DataType::Float16).unwrap();
+        for (positive, expected) in [
+            ("'>= 0.7'", [0.0, 1.0, 1.0]),
+            ("'> 0.7'", [0.0, 0.0, 1.0]),
+            ("'<= 0.1'", [1.0, 0.0, 0.0]),
+            ("'< 0.1'", [0.0; 3]),
+            ("[4.1, '0.1']", [1.0, 0.0, 1.0]),
+        ] {
+            for array in [floats(), doubles(), halves()] {
+                let kind = array.data_type().clone();
+                assert_eq!(parsed(positive, array).unwrap(), expected, "{positive} {kind}");
+            }
+        }
     }
 
     /// A bug: they were compared as floating-point numbers, which round them.

@@ -67,11 +67,19 @@ impl MomentColumn<'_> {
             (DataType::Null, _) => Int64Array::new_null(array.len()),
             (DataType::Date32 | DataType::Date64, _) if dates => {
                 let days = moments(array).map_err(cannot)?;
-                days.as_primitive::<Int64Type>().unary(|day| day.wrapping_mul(DAY))
+                let micros = |day: i64| day.checked_mul(DAY).filter(is_in_years);
+                of_numbers(days.as_primitive::<Int64Type>(), |day| self.typed(micros(day), day, "days", 0), wrong)
             }
-            (DataType::Timestamp(..), _) => {
-                let micros = moments(array).map_err(cannot)?;
-                micros.as_primitive::<Int64Type>().unary(|micros| micros.wrapping_add(self.shift))
+            (DataType::Timestamp(unit, _), _) => {
+                let unit = match unit {
+                    TimeUnit::Second => UnixUnit::S,
+                    TimeUnit::Millisecond => UnixUnit::Ms,
+                    TimeUnit::Microsecond => UnixUnit::Us,
+                    TimeUnit::Nanosecond => UnixUnit::Ns,
+                };
+                let integers = number::<Int64Type>(name, array)?;
+                let moment = |value| self.typed(microseconds(unit, value), value, unit.in_words(), self.shift);
+                of_numbers(integers.as_primitive::<Int64Type>(), moment, wrong)
             }
             (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, _) => self.of_text(wrong).map_err(cannot)?,
             (DataType::Dictionary(_, value), _) => {
@@ -101,7 +109,7 @@ impl MomentColumn<'_> {
         let times = times.as_primitive::<TimestampMicrosecondType>();
         let moment = |(row, text): (usize, Option<&str>)| {
             let text = text?;
-            if times.is_valid(row) {
+            if times.is_valid(row) && is_in_years(&times.value(row)) {
                 let shift = if text.len() == DATE_LENGTH { 0 } else { self.shift };
                 return Some(times.value(row).wrapping_add(shift));
             }
@@ -112,6 +120,14 @@ impl MomentColumn<'_> {
             found.map_err(|why| wrong.push((row, why))).ok()
         };
         Ok(texts.as_string::<i32>().iter().enumerate().map(moment).collect())
+    }
+
+    /// The moment of a date or a timestamp; `None` is one beyond the years. `value`: its number of these units since 1970.
+    fn typed(&self, micros: Option<i64>, value: i64, units: &str, shift: i64) -> Result<Option<i64>, WrongValue> {
+        let detail =
+            || format!("column `{}` is {value} {units} since 1970, expected a time in the years 1 to 9999", self.name);
+        let moment = micros.map(|micros| Some(micros + shift));
+        moment.ok_or_else(|| WrongValue { reason: BEYOND_YEARS, detail: detail() })
     }
 
     /// The moment of an integer; `None` is one of more than 64 bits.
@@ -226,7 +242,11 @@ fn microseconds(unit: UnixUnit, value: i64) -> Option<i64> {
         UnixUnit::Us => value,
         UnixUnit::Ns => value.div_euclid(1000),
     };
-    (YEARS.0..YEARS.1).contains(&micros).then_some(micros)
+    Some(micros).filter(is_in_years)
+}
+
+fn is_in_years(micros: &i64) -> bool {
+    (YEARS.0..YEARS.1).contains(micros)
 }
 
 /// Dates as days and timestamps as microseconds since 1970, so that a moment has the same number for every unit of the file. Nanoseconds

@@ -14,7 +14,7 @@ use forebay_ps::SlotHasher;
 
 use super::bad_rows::{BadRows, WrongValue, WrongValues};
 use super::calendar::CalendarPart;
-use super::column::{Wanted, lists, wrong_items, wrong_type};
+use super::column::{Wanted, lists, number_in, wrong_items, wrong_type};
 use super::moments::{MomentColumn, moments};
 use super::value_weights;
 use crate::flow::{IntegerValues, SlotIntegers, SlotKeys, hashed};
@@ -181,7 +181,10 @@ impl SlotParser {
                 let numbers = numbers.as_primitive::<Float64Type>();
                 Ok(match self.slot.kind {
                     SlotKind::LogBucket => self.cut(numbers, log_bucket),
-                    _ => self.cut(numbers, |x| self.boundaries.partition_point(|&boundary| boundary <= x) as i64),
+                    _ => {
+                        let boundaries: Vec<f64> = self.boundaries.iter().map(|&b| number_in(kind, b)).collect();
+                        self.cut(numbers, |x| boundaries.partition_point(|&boundary| boundary <= x) as i64)
+                    }
                 })
             }
             // A column that all files lack.

@@ -127,6 +127,8 @@ impl Eval {
 
     /// Applies the arguments to the job of a model.
     fn adapt(&self, job: &mut Job) -> Result<(), Fault> {
+        // It selects folders below data.eval, which --data replaces.
+        job.data.eval_filter = None;
         *job = job.adapted(&self.settings)?;
         if let Some(best) = &self.best {
             out_folder::check_without_bad_rows(best, &job.data.on_bad_row, out_folder::WRITE_TO)?;
