@@ -1,6 +1,7 @@
 //! `forebay train`: the whole pipeline, a progress line, evaluation, a model folder.
 
 use std::cell::OnceCell;
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use crate::actors::{FaultKind, commas, counted, size};
@@ -423,9 +424,12 @@ fn evaluate(trained: &Trained, known: Option<Evaluation>, logs: &Logs) -> Result
     match logs.is_json() {
         true => out::print_or_drop(json!({ "evaluated": { "path": path, "evaluation": evaluation } })),
         false => {
-            let qualities = evaluation.of_labels().iter().map(ToString::to_string);
-            let lines = qualities.chain(evaluation.left_out_lines());
-            lines.for_each(|line| out::print_or_drop(format_args!("evaluated on {path}: {line}")));
+            let said = |line: &dyn Display| out::print_or_drop(format_args!("evaluated on {path}: {line}"));
+            for evaluation in evaluation.of_labels() {
+                said(evaluation);
+                evaluation.group_lines().iter().for_each(out::print_or_drop);
+            }
+            evaluation.left_out_lines().for_each(|line| said(&line));
         }
     }
     Ok(Some((path.to_string(), evaluation)))

@@ -118,6 +118,21 @@ fn a_reader_that_is_cut_off_for_less_than_its_lease_keeps_it() {
     partition("reader1", &["placement.lease_seconds=60"], check_kept);
 }
 
+/// A bug: the run waited for `placement.timeout_seconds`, and then failed.
+#[test]
+fn a_reader_that_does_not_reach_the_trainer_leaves_its_rows_to_another() {
+    in_time(|_| {
+        let settings = settings(&["placement.readers=2", "placement.ps=2", "placement.lease_seconds=3"]);
+        let mut run = cluster(&settings);
+        until_both_read(&mut run);
+        run.hosts().cut_between("reader1", "trainer0");
+        run.end_with("reader 1", 3, "did not reach its trainers, and has left the run");
+        let logs = run.end_well(&["ps 0", "ps 1", "trainer 0", "reader 0"]);
+        check(&logs[2], |_| true);
+        assert_eq!(run.model().difference(&one_process(&settings).0), None);
+    });
+}
+
 #[test]
 fn a_reader_that_is_cut_off_while_the_run_ends_leaves_when_it_is_back() {
     in_time(|_| {

@@ -190,6 +190,17 @@ impl Hosts {
         state.cut = true;
     }
 
+    /// Cuts two hosts off from each other, for good: packets between them are lost, and both reach all others.
+    pub(crate) fn cut_between(&self, one: &str, other: &str) {
+        for (from, to) in [(one, other), (other, one)] {
+            let nobody = "02:00:00:00:00:ff";
+            ip(
+                &self[from].namespace,
+                &format!("neigh replace {} lladdr {nobody} dev eth0 nud permanent\n", self[to].address),
+            );
+        }
+    }
+
     /// Undoes [`Hosts::cut`].
     pub(crate) fn mend(&self, name: &str) {
         let mut state = self[name].state();

@@ -172,9 +172,14 @@ fn one_of(
         None => 0.0,
     };
     if is_number(array.data_type()) {
-        let wanted: Vec<f64> = values.iter().filter_map(|value| value.parse().ok()).collect();
+        let is_boolean = *array.data_type() == DataType::Boolean;
+        let number = |value: &String| match value.parse::<bool>() {
+            Ok(value) if is_boolean => Some(f64::from(u8::from(value))),
+            _ => value.parse().ok(),
+        };
+        let wanted: Vec<f64> = values.iter().filter_map(number).collect();
         if wanted.len() < values.len() {
-            let booleans = if *array.data_type() == DataType::Boolean { ": leave it out for booleans" } else { "" };
+            let booleans = if is_boolean { ": leave it out for booleans" } else { "" };
             let expected = format!("text, because columns.label.positive is {values:?}{booleans}");
             return Err(wrong_type(name, array, Wanted::Other(&expected)));
         }
@@ -277,7 +282,7 @@ fn refuse(
 mod tests {
     use std::sync::Arc;
 
-    use arrow::array::{Float32Array, Float64Array, Int64Array, UInt64Array};
+    use arrow::array::{BooleanArray, Float32Array, Float64Array, Int64Array, UInt64Array};
     use forebay_job::Columns;
 
     use super::*;
@@ -293,10 +298,15 @@ mod tests {
 
     /// A bug: 0.7 of a column of `float` was below 0.7, and in no list.
     #[test]
-    fn numbers_of_32_bits_are_compared_as_numbers_of_32_bits() {
+    fn floats_and_booleans_are_compared_as_their_type_has_them() {
         let floats = || -> ArrayRef { Arc::new(Float32Array::from(vec![0.1, 0.7, 4.1])) };
         let doubles = || -> ArrayRef { Arc::new(Float64Array::from(vec![0.1, 0.7, 4.1])) };
         let halves = || cast(&floats(), &DataType::Float16).unwrap();
+        let booleans = || -> ArrayRef { Arc::new(BooleanArray::from(vec![true, false])) };
+        for (positive, expected) in [("['true']", [1.0, 0.0]), ("['false']", [0.0, 1.0]), ("[1]", [1.0, 0.0])] {
+            assert_eq!(parsed(positive, booleans()).unwrap(), expected, "{positive}");
+        }
+        assert!(parsed("['yes']", booleans()).unwrap_err().contains("leave it out for booleans"));
         for (positive, expected) in [
             ("'>= 0.7'", [0.0, 1.0, 1.0]),
             ("'> 0.7'", [0.0, 0.0, 1.0]),

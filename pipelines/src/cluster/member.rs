@@ -345,6 +345,9 @@ fn has_ended(peer: &Peer) -> String {
     format!("{} has ended, and so has the run: its log says how", coordinator(peer))
 }
 
+/// Time between two warnings that the coordinator does not answer.
+const WARN_EVERY: Duration = Duration::from_secs(10);
+
 /// Sends heartbeats and passes on the statuses that come back, until the coordinator refuses, has ended, or does not answer for `timeout`.
 async fn send_heartbeats(
     peer: Peer,
@@ -354,7 +357,7 @@ async fn send_heartbeats(
     refusals: Refusals,
     status: watch::Sender<RunStatus>,
 ) {
-    let mut silent_since = None;
+    let (mut silent_since, mut warned) = (None, None);
     loop {
         tokio::time::sleep(every).await;
         let answer = peer.action::<_, RunStatus>("coordinator.heartbeat", &MemberRequest { member }, DEADLINE).await;
@@ -363,7 +366,7 @@ async fn send_heartbeats(
         let failure = match answer {
             Ok(latest) if latest.attempt != member.attempt => Failure::rolled_back(),
             Ok(latest) => {
-                silent_since = None;
+                (silent_since, warned) = (None, None);
                 status.send_if_modified(|known| std::mem::replace(known, latest) != *known);
                 continue;
             }
@@ -379,6 +382,14 @@ async fn send_heartbeats(
                 } else if ended {
                     has_ended(&peer)
                 } else {
+                    if now - *warned.get_or_insert(now) >= WARN_EVERY {
+                        warned = Some(now);
+                        let (seconds, most) = (no_answer.as_secs(), timeout.as_secs_f64());
+                        tracing::warn!(
+                            "{} has not answered for {seconds} s; this process waits for up to {most:.0} s",
+                            coordinator(&peer)
+                        );
+                    }
                     continue;
                 };
                 Failure::new(Domain::External, message)

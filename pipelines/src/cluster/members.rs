@@ -348,6 +348,11 @@ impl Members {
         (0..places).map(|rank| member(rank).map(address)).collect()
     }
 
+    /// The number of readers that have joined, and have neither left nor been lost.
+    pub(crate) fn readers(&self) -> usize {
+        self.present().filter(|(role, _)| *role == Role::Reader).count()
+    }
+
     /// Whether every ps and trainer has joined.
     pub(crate) fn has_ps_and_trainers(&self) -> bool {
         self.missing_ps_and_trainers().next().is_none()

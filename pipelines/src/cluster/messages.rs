@@ -160,6 +160,9 @@ pub struct RunStatus {
     /// (incarnation, address) of each trainer, by rank. `None`: it has not joined, or has left and the run goes on without it.
     /// The address of a trainer that reads by itself is empty.
     pub trainers: Vec<Option<(u64, String)>>,
+    /// The number of readers that have joined, and have neither left nor been lost.
+    #[serde(default)]
+    pub readers: usize,
     /// What is read. `None` until the first reader has listed it.
     pub data: Option<DataPlan>,
     /// (epoch, window): all windows before it are done.
@@ -194,6 +197,7 @@ impl RunStatus {
             silent: Vec::new(),
             ps: Vec::new(),
             trainers: Vec::new(),
+            readers: 0,
             data: None,
             first_open: (0, 0),
             counts: RowCounts::default(),

@@ -17,7 +17,8 @@ use super::batches::channel::{self, ReaderChannels};
 use super::batches::send_queue::SendQueue;
 use super::batches::unreached::Unreached;
 use super::lease_client::LeaseClient;
-use super::messages::RunPhase;
+use super::members::Role;
+use super::messages::{RunPhase, RunStatus};
 use super::meters::MeterSender;
 use super::prediction_plan::PredictionPlan;
 use super::session::{ClusterProcess, ClusterSession, UNREACHED};
@@ -46,6 +47,8 @@ struct Reading {
     leases: LeaseClient,
     streams: JoinSet<()>,
     unreached: Unreached,
+    /// The lease time of the run.
+    lease: Duration,
 }
 
 impl Reader {
@@ -117,7 +120,7 @@ impl Reader {
         let leases = LeaseClient::new(session.member.clone(), job);
         let pipeline = wire(session, Arc::clone(&send_queue), leases.clone())?;
         session.wait_until_started()?;
-        let unreached = Unreached::default();
+        let unreached = Unreached::new(trainers, queues);
         let channels = ReaderChannels {
             send_queue: Arc::clone(&send_queue),
             leases: leases.clone(),
@@ -128,7 +131,8 @@ impl Reader {
             streams: job.placement.streams,
         };
         let streams = channel::open(&channels, trainers, queues);
-        Ok(Reading { running: pipeline.start()?, send_queue, leases, streams, unreached })
+        let lease = Duration::from_secs_f64(job.placement.lease_seconds);
+        Ok(Reading { running: pipeline.start()?, send_queue, leases, streams, unreached, lease })
     }
 
     /// A client of the shards and this reader's tickets, if readers look up rows.
@@ -158,12 +162,13 @@ impl Reader {
     /// leaves. Other readers go on.
     ///
     /// # Errors
-    /// Why the run has failed; a fault of the kind `RolledBack` if it has begun a new attempt.
+    /// Why the run has failed; a fault of the kind `RolledBack` if it has begun a new attempt; an external fault if this reader has left,
+    /// because it does not reach the trainers, but there are other readers.
     pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&Report)) -> Result<Report, Fault> {
         let Self { session, reading, tuning } = self;
-        let Reading { running, send_queue, leases, streams, unreached } = reading;
+        let Reading { running, send_queue, leases, streams, unreached, lease } = reading;
         let (run, mut status_updates) = (running.control(), session.member.subscribe());
-        let mut failure = None;
+        let (mut failure, mut leaves) = (None, false);
         let meters = MeterSender::start(&session.member, {
             let run = running.control();
             move || run.snapshot()
@@ -171,7 +176,8 @@ impl Reader {
         let Outcome { result, report, .. } = session.io.block_on(async {
             let mut ended = pin!(running.outcome());
             let mut drained = false;
-            let (mut untaken_since, mut unreached_since) = (ConditionTimer::default(), ConditionTimer::default());
+            let [mut untaken_since, mut unreached_since, mut blocked_since] =
+                [(); 3].map(|()| ConditionTimer::default());
             loop {
                 if !drained && stop() {
                     leases.progress().close();
@@ -180,8 +186,19 @@ impl Reader {
                 let is_returned = status_updates.borrow().returned_leases > 0;
                 let untaken = untaken_since.holds_for(drained && is_returned) > UNTAKEN;
                 let ends = leases.progress().is_closed();
-                let unreached = unreached_since.holds_for(ends && unreached.any()) > UNREACHED;
-                if (untaken || unreached) && leases.progress().give_all_back(unreached) {
+                let unreached_at_the_end = unreached_since.holds_for(ends && unreached.any()) > UNREACHED;
+                let can_be_spared = unreached.block() && others_read_on(&status_updates.borrow());
+                // The coordinator calls a trainer silent that it has not heard of for the lease time.
+                if blocked_since.holds_for(can_be_spared) > 2 * lease && !leaves {
+                    tracing::warn!(
+                        "this reader does not reach its trainers: it gives its windows to the other readers"
+                    );
+                    leases.progress().close();
+                    leaves = true;
+                }
+                if (untaken || unreached_at_the_end || leaves)
+                    && leases.progress().give_all_back(unreached_at_the_end || leaves)
+                {
                     send_queue.clear();
                 }
                 match &status_updates.borrow_and_update().phase {
@@ -205,11 +222,24 @@ impl Reader {
         meters.finish(report.clone(), &run.timeline(), None);
         let result = result.and_then(|()| session.io.block_on(leases.wait_until_reported()));
         match (result, failure) {
+            (Ok(()), None) if leaves && others_read_on(&session.status()) => {
+                session.leave();
+                Err(Fault::external(
+                    "this reader did not reach its trainers, and has left the run, which goes on with the other readers",
+                ))
+            }
             (Ok(()), None) => session.stay_until_over(stop).map(|()| report),
             (_, Some(failed)) => Err(failed.fault()),
             (Err(fault), None) => Err(session.fail(fault)),
         }
     }
+}
+
+/// Whether there are rows to read, for trainers that the coordinator hears of, and other readers that read them.
+fn others_read_on(status: &RunStatus) -> bool {
+    let runs = matches!(status.phase, RunPhase::Running | RunPhase::Draining);
+    let trainer = Role::Trainer.to_string();
+    runs && status.readers > 1 && !status.silent.iter().any(|name| name.starts_with(&trainer))
 }
 
 /// The moment since which a condition holds.

@@ -185,6 +185,7 @@ impl RunState {
             silent: self.silent.clone(),
             ps: self.members.addresses(Role::Ps),
             trainers: self.members.addresses(Role::Trainer),
+            readers: self.members.readers(),
             data: leases.map(|leases| leases.data().clone()),
             first_open: leases.map_or((0, 0), LeaseBook::first_open),
             counts: leases.map(LeaseBook::counts).unwrap_or_default(),

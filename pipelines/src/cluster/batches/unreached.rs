@@ -4,23 +4,37 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The number of trainers that a reader does not reach. Clones share the count.
-#[derive(Clone, Default)]
-pub(crate) struct Unreached(Arc<AtomicUsize>);
+#[derive(Clone)]
+pub(crate) struct Unreached {
+    count: Arc<AtomicUsize>,
+    /// The least number with which some batches reach no trainer.
+    blocking: usize,
+}
 
 /// Counts one trainer until it is dropped.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Unreached {
+    /// For batches that go to one of `trainers` trainers by one of `queues` queues: all trainers share one, or each has its own.
+    pub(crate) fn new(trainers: usize, queues: usize) -> Self {
+        Self { count: Arc::default(), blocking: if queues > 1 { 1 } else { trainers } }
+    }
+
     /// Waits for `opened`, the channel to a trainer, and counts the trainer meanwhile. As cancel safe as `opened`.
     pub(crate) async fn during<T>(&self, opened: impl Future<Output = T>) -> T {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        let _counted = Counted(&self.0);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let _counted = Counted(&self.count);
         opened.await
     }
 
     /// Whether there are such trainers.
     pub(crate) fn any(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 0
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether some batches reach no trainer.
+    pub(crate) fn block(&self) -> bool {
+        self.count.load(Ordering::Relaxed) >= self.blocking
     }
 }
 
@@ -38,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_trainer_counts_until_its_channel_is_open_or_given_up() {
-        let unreached = Unreached::default();
+        let unreached = Unreached::new(2, 1);
         assert!(!unreached.any());
         let mut opening = Box::pin(unreached.during(std::future::pending::<()>()));
         assert!(opening.as_mut().now_or_never().is_none() && unreached.any());

@@ -108,8 +108,17 @@ impl ClusterSession {
     }
 
     /// Reports that the model is saved, so that all processes may end; then ends this one.
+    ///
+    /// # Errors
+    /// Why the run has failed meanwhile; else why the coordinator was not told.
     pub fn over(self) -> Result<(), Fault> {
-        self.io.block_on(self.member.over())?;
+        self.io.block_on(async {
+            tokio::select! {
+                biased;
+                failed = self.member.wait_until(|status| status.phase == RunPhase::Over) => failed.map(drop),
+                over = self.member.over() => over,
+            }
+        })?;
         self.end();
         Ok(())
     }
