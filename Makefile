@@ -30,6 +30,8 @@ CHECKED := $(sort $(filter-out $(NEED_MORE),$(TESTS)))
 TORCH_TESTS := apart golden gradients histories state torch transfer two_towers value_weights
 BOTH_TESTS := bench_device transfers
 NATIVE_TESTS := $(sort $(filter-out $(TORCH_TESTS),$(TESTS)))
+# Its processes wait for more than half of their time, and it takes longest: it runs beside the other tests.
+BESIDE := cluster
 
 .PHONY: help demo check test chaos soak setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint docs bench clean-demo
 
@@ -48,9 +50,12 @@ check: ## fmt, clippy and the tests that need no download: before each commit
 
 test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, several hosts
 	cargo build --workspace --features otel --examples
+	cargo test --workspace --no-run --features otel $(NATIVE_TESTS:%=--test %)
 	failed=0; \
-	cargo test --workspace --no-fail-fast --features otel $(NATIVE_TESTS:%=--test %) || failed=1; \
+	cargo test --workspace --no-fail-fast --features otel $(BESIDE:%=--test %) >target/beside.log 2>&1 & beside=$$!; \
+	cargo test --workspace --no-fail-fast --features otel $(patsubst %,--test %,$(filter-out $(BESIDE),$(NATIVE_TESTS))) || failed=1; \
 	cargo test --workspace --no-fail-fast --features otel --doc || failed=1; \
+	wait $$beside || failed=1; cat target/beside.log; \
 	cargo test --workspace --no-fail-fast --features torch,otel --lib --bins $(TORCH_TESTS:%=--test %) \
 		$(BOTH_TESTS:%=--test %) || failed=1; \
 	exit $$failed
