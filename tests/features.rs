@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray, UInt64Array,
+    Array, ArrayRef, AsArray, Float32Array, Float64Array, Int32Array, Int64Array, ListArray, RecordBatch, StringArray,
+    UInt64Array,
 };
 use arrow::datatypes::{Float64Type, Int32Type};
 use forebay::Job;
@@ -132,6 +133,26 @@ fn statistics_have_all_digits_of_scale_warning() {
     let expected = (2499.0_f64 / 12.0).sqrt();
     assert!((found["price"].std - expected).abs() < 1e-6, "{:?}", found["price"]);
     assert!((found["second"].std - expected).abs() < 1e-6, "{:?}", found["second"]);
+}
+
+/// A bug: those of a column of `float` were numbers such as 0.20000000298023224, and 0.2 of other files was below them.
+#[test]
+fn quantiles_of_32_bits_are_those_of_the_same_numbers_of_64_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let tenth = |i: i32| f64::from(i % 11) / 10.0;
+    let quantiles = |values: ArrayRef| {
+        let rows = RecordBatch::try_from_iter_with_nullable([
+            ("label", Arc::new(Int32Array::from_iter_values((0..1100).map(|i| i % 2))) as ArrayRef, true),
+            ("x", values, true),
+        ]);
+        let path = dir.path().join("rows.parquet");
+        common::write_parquet(&path, &rows.unwrap());
+        let columns = ["columns.dense=[]", "columns.slots=[{ column = 'x', kind = 'boundaries', quantiles = 5 }]"];
+        column_statistics(&common::job(&path, &columns), &Context::default()).unwrap().quantiles["x"].clone()
+    };
+    let found = quantiles(Arc::new(Float64Array::from_iter_values((0..1100).map(tenth))));
+    assert!(found.contains(&0.2) && found.contains(&0.4), "{found:?}");
+    assert_eq!(quantiles(Arc::new(Float32Array::from_iter_values((0..1100).map(|i| tenth(i) as f32)))), found);
 }
 
 #[test]
@@ -512,6 +533,8 @@ fn a_training_measures_what_its_job_says_and_refuses_columns_that_are_not_there(
     let evaluation = &written["evaluation"]["evaluation"];
     assert!(evaluation["gauc"]["auc"].as_f64().is_some() && evaluation["slices"][0]["column"] == "C20", "{evaluation}");
     assert_eq!(evaluation["slices"][0]["gauc"]["column"], "C14", "{evaluation}");
+    let gauc = format!("GAUC {:.5} by C14", evaluation["gauc"]["auc"].as_f64().unwrap());
+    assert!(said.contains(&gauc) && said.contains("  C20 = "), "{said}");
     common::exits(2, run(&["--set", "evaluation.slices=['country']"]), &["country", "nothing is trained"]);
     common::exits(2, run(&["--set", "evaluation.slices=['C1', 'C1']"]), &["evaluation.slices has `C1` twice"]);
 }

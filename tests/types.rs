@@ -382,6 +382,14 @@ fn a_folder_that_was_text_in_training_is_text_in_every_selection_of_folders() {
     let eval = format!("data.eval={}", logs.display());
     let settings = [&eval, "data.eval_where=g = 1", "evaluation.every.epochs=1", "data.epochs=2"];
     assert!(trained(&logs, &[&[with_folder][..], &settings].concat()).evaluations().unwrap().points[0].auc.is_some());
+    // A bug: `eval` left folders out that `data.eval_where` of the model's job does not select.
+    let folder = dir.path().join("model");
+    trained(&logs, &[with_folder, &eval, "data.eval_where=g = 1"]).model.save(&folder).unwrap();
+    let [model, logs_path] = [&folder, &logs].map(|path| path.to_str().unwrap());
+    for (settings, rows) in [(&[][..], "12,000 rows"), (&["--set", "data.eval_where=g = 2"], "4,000 rows")] {
+        let arguments = [&["eval", "--model", model, "--data", logs_path], settings].concat();
+        common::exits(0, common::run(&arguments), &[rows]);
+    }
     let text = "columns.slots=['C1', { column = 'g', kind = 'string' }]";
     let one = trained(&logs.join("g=1"), &[text]);
     assert_eq!(one.training.types["g"].to_string(), "strings");
