@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListArray};
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, TimestampMicrosecondArray};
+use arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, Int64Type, TimeUnit};
 use arrow::error::ArrowError;
 
 /// The type that strings are read as.
@@ -30,7 +30,8 @@ pub(crate) fn is_text(kind: &DataType) -> bool {
 
 /// The narrower of two types that can hold the values of both; `None` if there is none. A column that a file lacks has the type `Null`.
 /// Lists of two fixed sizes, or of one and of none, become lists of any size. Integers are not converted to floating-point numbers, because
-/// dense features of the two are transformed differently.
+/// dense features of the two are transformed differently. Timestamps of two units become microseconds, as features do; those without a zone
+/// are in UTC.
 pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
     /// Bits of an integer type, and whether it has a sign.
     fn bits(kind: &DataType) -> Option<(u32, bool)> {
@@ -48,6 +49,16 @@ pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
         (a, b) if is_text(a) && is_text(b) => Some(DataType::LargeUtf8),
         // Both are days; Parquet has one type for them.
         (DataType::Date32, DataType::Date64) | (DataType::Date64, DataType::Date32) => Some(DataType::Date32),
+        (DataType::Timestamp(_, a), DataType::Timestamp(_, b)) if a == b || (is_utc(a) && is_utc(b)) => {
+            Some(DataType::Timestamp(TimeUnit::Microsecond, a.clone().or_else(|| b.clone())))
+        }
+        (&DataType::Decimal128(a_digits, a_scale), &DataType::Decimal128(b_digits, b_scale)) => {
+            let scale = a_scale.max(b_scale);
+            let whole = |digits: u8, scale: i8| i16::from(digits) - i16::from(scale);
+            let digits = whole(a_digits, a_scale).max(whole(b_digits, b_scale)) + i16::from(scale);
+            let digits = u8::try_from(digits).ok().filter(|digits| *digits <= DECIMAL128_MAX_PRECISION)?;
+            Some(DataType::Decimal128(digits, scale))
+        }
         (a, b) if a.is_floating() && b.is_floating() => {
             Some(if a.primitive_width()? > b.primitive_width()? { a.clone() } else { b.clone() })
         }
@@ -59,6 +70,11 @@ pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
             _ => None,
         },
     }
+}
+
+/// Whether a timestamp with this zone is in UTC.
+fn is_utc(zone: &Option<Arc<str>>) -> bool {
+    zone.as_deref().is_none_or(|zone| matches!(zone, "UTC" | "Z" | "+00:00"))
 }
 
 /// A type in messages: a dictionary is shown as the type of its values.
@@ -83,19 +99,40 @@ pub(crate) fn converted(array: &ArrayRef, kind: &DataType) -> Result<ArrayRef, A
             let nulls = list.nulls().cloned();
             Ok(Arc::new(ListArray::try_new(Arc::clone(item), list.offsets().clone(), items, nulls)?))
         }
+        DataType::Timestamp(TimeUnit::Microsecond, zone) => microseconds(array, zone.clone()),
         kind => arrow::compute::cast(array, kind),
     }
 }
 
+/// Timestamps as microseconds. `cast` knows no names of zones, and rounds nanoseconds towards 0 instead of down, as features are.
+fn microseconds(array: &ArrayRef, zone: Option<Arc<str>>) -> Result<ArrayRef, ArrowError> {
+    let numbers = arrow::compute::cast(array, &DataType::Int64)?;
+    let numbers = numbers.as_primitive::<Int64Type>();
+    // A time beyond 64 bits is beyond all years, too, as the largest or the least number.
+    let micros: TimestampMicrosecondArray = match array.data_type() {
+        DataType::Timestamp(TimeUnit::Second, _) => numbers.unary(|seconds| seconds.saturating_mul(1_000_000)),
+        DataType::Timestamp(TimeUnit::Millisecond, _) => numbers.unary(|millis| millis.saturating_mul(1000)),
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => numbers.unary(|nanos| nanos.div_euclid(1000)),
+        _ => numbers.unary(|micros| micros),
+    };
+    Ok(Arc::new(micros.with_timezone_opt(zone)))
+}
+
 #[cfg(test)]
 mod tests {
+    use arrow::array::{TimestampNanosecondArray, TimestampSecondArray};
+    use arrow::datatypes::TimestampMicrosecondType;
+
     use super::*;
 
     #[test]
     fn the_wider_type_holds_both_and_strings_and_numbers_have_none() {
         use DataType::{
-            Date32, Date64, Float32, Float64, Int8, Int32, Int64, LargeUtf8, Null, UInt8, UInt32, UInt64, Utf8,
+            Date32, Date64, Decimal128, Float32, Float64, Int8, Int32, Int64, LargeUtf8, Null, UInt8, UInt32, UInt64,
+            Utf8,
         };
+        use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+        let time = |unit, zone: Option<&str>| DataType::Timestamp(unit, zone.map(Into::into));
         let list = |kind| DataType::List(Arc::new(Field::new_list_field(kind, true)));
         let fixed = |kind, n| DataType::FixedSizeList(Arc::new(Field::new("element", kind, false)), n);
         for (a, b, wide) in [
@@ -107,6 +144,20 @@ mod tests {
             (Float32, Float64, Some(Float64)),
             (Int32, Float64, None),
             (Date32, Date64, Some(Date32)),
+            (time(Second, None), time(Second, None), Some(time(Second, None))),
+            (time(Nanosecond, None), time(Millisecond, None), Some(time(Microsecond, None))),
+            (time(Microsecond, None), time(Microsecond, Some("UTC")), Some(time(Microsecond, Some("UTC")))),
+            (
+                time(Second, Some("Asia/Tokyo")),
+                time(Nanosecond, Some("Asia/Tokyo")),
+                Some(time(Microsecond, Some("Asia/Tokyo"))),
+            ),
+            (time(Microsecond, None), time(Microsecond, Some("Asia/Tokyo")), None),
+            (time(Second, None), Date32, None),
+            (Decimal128(10, 2), Decimal128(12, 4), Some(Decimal128(12, 4))),
+            (Decimal128(10, 2), Decimal128(12, 9), Some(Decimal128(17, 9))),
+            (Decimal128(38, 2), Decimal128(38, 3), None),
+            (Decimal128(10, 0), Int64, None),
             (Null, Utf8, Some(Utf8)),
             (Int64, Utf8, None),
             (dictionary(), Utf8, Some(Utf8)),
@@ -125,5 +176,16 @@ mod tests {
             assert_eq!(wider(&a, &b), wide, "{a} {b}");
             assert_eq!(wider(&b, &a), wide, "{b} {a}");
         }
+    }
+
+    #[test]
+    fn nanoseconds_are_rounded_down_to_microseconds() {
+        let nanos: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![Some(1999), None, Some(-1)]));
+        let found = converted(&nanos, &DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))).unwrap();
+        let expected = TimestampMicrosecondArray::from(vec![Some(1), None, Some(-1)]).with_timezone("UTC");
+        assert_eq!(found.as_primitive::<TimestampMicrosecondType>(), &expected);
+        let far: ArrayRef = Arc::new(TimestampSecondArray::from(vec![i64::MAX, 2, i64::MIN]));
+        let found = converted(&far, &DataType::Timestamp(TimeUnit::Microsecond, None)).unwrap();
+        assert_eq!(found.as_primitive::<TimestampMicrosecondType>().values(), &[i64::MAX, 2_000_000, i64::MIN]);
     }
 }

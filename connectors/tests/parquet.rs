@@ -6,10 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, Date32Array, Date64Array, DictionaryArray, FixedSizeBinaryArray, Float32Array, Int8Array,
-    Int32Array, Int64Array, ListArray, StringArray, StructArray,
+    Array, ArrayRef, AsArray, Date32Array, Date64Array, Decimal128Array, DictionaryArray, FixedSizeBinaryArray,
+    Float32Array, Int8Array, Int32Array, Int64Array, ListArray, StringArray, StructArray, TimestampMicrosecondArray,
+    TimestampMillisecondArray, TimestampNanosecondArray,
 };
-use arrow::datatypes::{DataType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, Schema};
+use arrow::datatypes::{
+    DataType, Date32Type, Decimal128Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, Schema,
+    TimestampMicrosecondType,
+};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Domain, Phase, Source};
 use forebay_connectors::inspect::{InspectOptions, inspect};
@@ -398,6 +402,29 @@ async fn dates_of_both_types_are_read_together() {
     writer.close().unwrap();
     let batch = joined(&read(&mut ParquetSource::new(dir.path(), options()), &cx()).await.unwrap());
     assert_eq!(batch.column(0).as_primitive::<Date32Type>().values(), &[20_000, 20_001]);
+}
+
+/// pandas 3 writes microseconds where earlier versions wrote nanoseconds.
+#[tokio::test]
+async fn timestamps_of_several_units_and_decimals_of_several_widths_are_read_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let decimal = |value: i128, digits, scale| {
+        let values = Decimal128Array::from(vec![value]).with_precision_and_scale(digits, scale).unwrap();
+        Arc::new(values) as ArrayRef
+    };
+    let files: [(&str, ArrayRef, ArrayRef); 3] = [
+        ("a", Arc::new(TimestampNanosecondArray::from(vec![-1_500])), decimal(1234, 10, 2)),
+        ("b", Arc::new(TimestampMillisecondArray::from(vec![5]).with_timezone("UTC")), decimal(56_789, 12, 4)),
+        ("c", Arc::new(TimestampMicrosecondArray::from(vec![7])), decimal(9, 4, 0)),
+    ];
+    for (name, times, prices) in files {
+        let batch = RecordBatch::try_from_iter([("at", times), ("price", prices)]).unwrap();
+        write(&dir.path().join(format!("{name}.parquet")), &batch, 10);
+    }
+    let batch = joined(&read(&mut ParquetSource::new(dir.path(), options()), &cx()).await.unwrap());
+    assert_eq!(batch.column(0).as_primitive::<TimestampMicrosecondType>().values(), &[-2, 5000, 7]);
+    let prices = batch.column(1).as_primitive::<Decimal128Type>();
+    assert_eq!((prices.values().as_ref(), prices.scale()), (&[123_400, 56_789, 90_000][..], 4));
 }
 
 /// In Parquet all kinds of lists and of strings are the same, and dictionaries are their values; polars writes the large ones.
