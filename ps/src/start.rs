@@ -27,6 +27,21 @@ pub fn start_table(host: &Host, config: TableConfig, shards: usize) -> Result<Ta
     start_shards(host, config, Route::of_process(0, 1, shards))
 }
 
+/// As [`start_table`], of a table whose rows are only set and read: to score them, or to write them elsewhere. A row takes the memory of its
+/// weights alone. The client has the [`config`](TableClient::config) of the whole table. It refuses pushes and pulls, which would need the
+/// state of optimizers; [`peek`](TableClient::peek) reads rows.
+///
+/// # Errors
+/// As [`start_table`].
+pub fn start_read_only(host: &Host, config: TableConfig, shards: usize) -> Result<TableClient, Fault> {
+    config.check()?;
+    // Rows that a checkpoint has removed must be removable here. No key waits for its admission.
+    let mut stored = config.weights_only();
+    stored.lifetime.eviction = config.lifetime.eviction;
+    stored.groups.iter_mut().zip(&config.groups).for_each(|(own, group)| own.lifetime.eviction = group.lifetime.eviction);
+    Ok(start_shards(host, stored, Route::of_process(0, 1, shards))?.read_only(config))
+}
+
 /// Starts the shards of a table that one of several processes holds: the shards of `route`, which [`Route::of_process`] makes. The returned
 /// client reaches these shards alone, and refuses the keys of others.
 ///

@@ -125,7 +125,7 @@ impl RunArgs {
 
 /// Loads a model folder, with settings applied to its job. The table has one shard.
 pub(crate) fn load_model(folder: &str, settings: &[String], context: &Context) -> Result<Model, Fault> {
-    let mut model = Model::load_with(folder, 1, context)?;
+    let mut model = Model::load_weights(folder, 1, context)?;
     model.job = model.job.adapted(settings)?;
     Ok(model)
 }

@@ -43,7 +43,7 @@ pub(super) fn write(
                 return Ok(ExportBlock::default());
             }
             from += own;
-            let rest = split_off(&mut next, own, config);
+            let rest = split_off(&mut next, own, table);
             let after = if rest.keys.is_empty() { block_on(table.export(shard, from, PAGE))? } else { rest };
             let page = std::mem::replace(&mut next, after);
             Ok(narrowed(page, config, group))
@@ -54,12 +54,12 @@ pub(super) fn write(
 }
 
 /// Takes the rows from row `at` on out of a page.
-fn split_off(page: &mut ExportBlock, at: usize, config: &TableConfig) -> ExportBlock {
+fn split_off(page: &mut ExportBlock, at: usize, table: &TableClient) -> ExportBlock {
     let usages = if page.usages.is_empty() { Vec::new() } else { page.usages.split_off(at) };
     ExportBlock {
         keys: page.keys.split_off(at),
-        weights: page.weights.split_off(at * config.row_dim()),
-        state: page.state.split_off(at * config.state_dim()),
+        weights: page.weights.split_off(at * table.row_dim()),
+        state: page.state.split_off(at * table.state_dim()),
         usages,
     }
 }

@@ -95,7 +95,7 @@ impl Eval {
         if self.follow {
             return self.follow(context, logs);
         }
-        let mut model = Model::load_with(self.model.as_str(), 1, context)?;
+        let mut model = Model::load_weights(self.model.as_str(), 1, context)?;
         self.adapt(&mut model.job)?;
         for path in &self.data {
             let mut progress = ScoringProgress::new("evaluating", logs);
