@@ -57,7 +57,16 @@ impl TableClient {
         layout: Arc<Layout>,
         config: TableConfig,
     ) -> Self {
-        Self { endpoints, route, held, layout, config: Arc::new(config), trainer: None, read_only: false, spare: Arc::default() }
+        Self {
+            endpoints,
+            route,
+            held,
+            layout,
+            config: Arc::new(config),
+            trainer: None,
+            read_only: false,
+            spare: Arc::default(),
+        }
     }
 
     /// This client, of shards that hold the weights of a table of this configuration without its state.

@@ -31,6 +31,8 @@ mod rest;
 pub(crate) mod row_stream;
 mod table_columns;
 pub(crate) mod table_file;
+#[cfg(test)]
+mod tests;
 
 use forebay_actors::{Fault, Host};
 use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder};
