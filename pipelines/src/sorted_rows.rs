@@ -26,7 +26,16 @@ pub(crate) struct SortedRows<'a> {
 
 impl<'a> SortedRows<'a> {
     /// Copies the keys of `table`, and hashes its rows. Blocks on its shards.
+    ///
+    /// # Errors
+    /// A user fault if the rows are in other processes, and come from there rounded.
     pub(crate) fn of(table: &'a TableClient) -> Result<Self, Fault> {
+        if table.rounds_values() {
+            return Err(Fault::user(format!(
+                "the rows of table `{}` come from ps processes rounded to f16: save the model, and load it from its folder",
+                table.table()
+            )));
+        }
         let rows = block_on(table.stats())?.rows();
         let (mut keys, mut hash) = (Vec::with_capacity(rows as usize), RowsHash::default());
         each_page(table, |page| {

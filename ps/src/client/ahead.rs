@@ -56,8 +56,9 @@ impl TableClient {
         Ok(())
     }
 
-    /// Whether the wire rounds values.
-    pub(crate) fn rounds_values(&self) -> bool {
+    /// Whether the wire to ps processes rounds values: rows that [`peek`](Self::peek) returns are then not exact, rows of
+    /// [`export`](Self::export) are.
+    pub fn rounds_values(&self) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.wire() == Some(Wire::F16))
     }
 
