@@ -12,6 +12,36 @@ use crate::progress::{EVERY, clock, fit, line_width, live_line, percent, short};
 use crate::rate::Rate;
 use crate::time_left::TimeLeft;
 
+/// Shows on a terminal what a command does, such as `loading the model`, until it is dropped.
+pub(crate) struct Doing(Option<ProgressBar>);
+
+impl Doing {
+    pub(crate) fn show(what: &str, logs: &Logs) -> Self {
+        let bar = live_line(logs);
+        if let Some(bar) = &bar {
+            bar.set_message(fit(&[what.to_owned()], line_width()));
+            bar.enable_steady_tick(TICK);
+        }
+        Self(bar)
+    }
+}
+
+impl Drop for Doing {
+    fn drop(&mut self) {
+        clear(self.0.as_ref());
+    }
+}
+
+/// How often the line of [`Doing`] moves.
+const TICK: Duration = Duration::from_millis(250);
+
+fn clear(bar: Option<&ProgressBar>) {
+    if let Some(bar) = bar {
+        out::over_progress(None);
+        bar.finish_and_clear();
+    }
+}
+
 /// Shows the progress of rows that are scored. Dropping it clears the live line.
 pub(crate) struct ScoringProgress {
     /// What the run does, such as `evaluating`.
@@ -63,10 +93,7 @@ impl ScoringProgress {
 
 impl Drop for ScoringProgress {
     fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            out::over_progress(None);
-            bar.finish_and_clear();
-        }
+        clear(self.bar.as_ref());
     }
 }
 

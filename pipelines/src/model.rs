@@ -20,7 +20,7 @@ pub struct Model {
     /// The state of the dense optimizer, if the job keeps it (`output.state`). Then [`Model::save`] also writes the state of
     /// the rows' optimizers.
     pub optimizer: Option<Vec<NamedTensor>>,
-    /// The client of the shards.
+    /// The client of the shards. If the model was loaded without state, it refuses pushes: see [`Model::load`].
     pub table: TableClient,
     /// The summary of its training; `None` if that is not known.
     pub training: Option<TrainingSummary>,

@@ -8,6 +8,7 @@ use std::str::FromStr;
 
 use forebay_job::{DenseStatistics, HistoryAttention, Job, ModelKind, ModelOptions, TowerColumns};
 use forebay_models::{Activation, CrossStructure, NamedTensor, Norm, Pooling, Similarity};
+use forebay_ps::ExportBlock;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
@@ -188,6 +189,16 @@ impl RowsHash {
     /// Adds the row of a key.
     pub(crate) fn add(&mut self, key: u64, weights: &[f32]) {
         self.0 = self.0.wrapping_add(of_row(key, weights));
+    }
+
+    /// Adds the rows of a page, of `row_dim` weights each.
+    pub(crate) fn add_page(&mut self, page: &ExportBlock, row_dim: usize) {
+        page.keys.iter().zip(page.weights.chunks_exact(row_dim)).for_each(|(key, row)| self.add(*key, row));
+    }
+
+    /// Takes out the rows of a page, which were added with these weights.
+    pub(crate) fn remove_page(&mut self, page: &ExportBlock, row_dim: usize) {
+        page.keys.iter().zip(page.weights.chunks_exact(row_dim)).for_each(|(key, row)| self.remove(*key, row));
     }
 
     /// Takes out the row of a key, which was added with these weights.

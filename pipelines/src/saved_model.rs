@@ -4,7 +4,7 @@ use forebay_actors::{Domain, Fault, FaultKind, Host};
 use forebay_connectors::staged::Folder;
 use forebay_job::DenseAt;
 use forebay_models::NamedTensor;
-use forebay_ps::start_table;
+use forebay_ps::start_read_only;
 
 use crate::checkpoint::{self, CheckpointFolder, CheckpointManifest, DamagedCheckpoints, OriginCheckpoint};
 use crate::context::Context;
@@ -28,8 +28,8 @@ impl LoadedCheckpoint {
 }
 
 impl Model {
-    /// Loads a model folder, or, if the folder has checkpoints, the newest one that is whole. Starts the table with `shards` shards.
-    /// Blocks until all rows are in it.
+    /// Loads a model folder, or, if the folder has checkpoints, the newest one that is whole: in both cases the weights alone, as
+    /// [`Model::load_weights`]. Starts the table with `shards` shards. Blocks until all rows are in it.
     ///
     /// # Errors
     /// As [`Model::load`].
@@ -37,7 +37,7 @@ impl Model {
         let model = Folder::from(from).with_stores(&context.stores).open()?;
         let checkpoints = CheckpointFolder::open(from, context)?;
         if model.has("manifest.json")? || checkpoints.numbers()?.is_empty() {
-            return Self::load_with(from, shards, context);
+            return Self::load_weights(from, shards, context);
         }
         let newest = Self::of_newest(&checkpoints, &mut None, &mut DamagedCheckpoints::default(), shards, context)?;
         newest.ok_or_else(|| Fault::user(format!("{from} has no checkpoint any more")))
@@ -104,7 +104,7 @@ impl Model {
         };
         let dense = dense_parameters(checkpoints, &manifest, &model, context)?;
         let host = Host::start("ps")?;
-        let table = start_table(&host, tables.config.clone(), shards)?;
+        let table = start_read_only(&host, tables.config.clone(), shards)?;
         checkpoint::load_rows(checkpoints, &manifest, &table)?;
         let training = Some(TrainingSummary::at_checkpoint(&manifest));
         let (job, context) = (manifest.job, context.clone());

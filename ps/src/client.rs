@@ -38,6 +38,8 @@ pub struct TableClient {
     layout: Arc<Layout>,
     config: Arc<TableConfig>,
     trainer: Option<Trainer>,
+    /// The shards hold weights without state.
+    read_only: bool,
     spare: Arc<SpareBuffers>,
 }
 
@@ -55,7 +57,32 @@ impl TableClient {
         layout: Arc<Layout>,
         config: TableConfig,
     ) -> Self {
-        Self { endpoints, route, held, layout, config: Arc::new(config), trainer: None, spare: Arc::default() }
+        Self {
+            endpoints,
+            route,
+            held,
+            layout,
+            config: Arc::new(config),
+            trainer: None,
+            read_only: false,
+            spare: Arc::default(),
+        }
+    }
+
+    /// This client, of shards that hold the weights of a table of this configuration without its state.
+    pub(crate) fn read_only(self, config: TableConfig) -> Self {
+        Self { config: Arc::new(config), read_only: true, ..self }
+    }
+
+    /// Fails if the shards hold weights alone. `what` would need more.
+    fn check_not_read_only(&self, what: &str) -> Result<(), Fault> {
+        if !self.read_only {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "table `{}` takes no {what}: it has the weights of its rows without the state of optimizers, as it was loaded to be read",
+            self.layout.table
+        )))
     }
 
     /// Name of the table.
@@ -73,7 +100,7 @@ impl TableClient {
         self.layout.row_dim
     }
 
-    /// Floats of optimizer state per row, over all parts.
+    /// Floats of optimizer state per row, over all parts; 0 if the table is [only read](crate::start_read_only).
     pub fn state_dim(&self) -> usize {
         self.layout.state_dim
     }
@@ -309,6 +336,9 @@ impl TableClient {
 
     /// The first half of a pull or peek: sends it to the shards.
     pub(crate) async fn ask_rows(&self, keys: &[u64], insert: bool, after: Option<AfterRound>) -> Result<Asked, Fault> {
+        if insert {
+            self.check_not_read_only("pulls")?;
+        }
         let buffers = self.split(keys)?;
         buffers.hand_over(&self.endpoints, false, |keys, rows| Call::Pull { keys, rows, insert, after }).await
     }
@@ -337,6 +367,7 @@ impl TableClient {
         step: u64,
         stamp: Option<Stamp>,
     ) -> Result<Option<Asked>, Fault> {
+        self.check_not_read_only("pushes")?;
         self.layout.check_push(keys, grads, step)?;
         // All shards wait for all pushes of a round. Rows age with the steps, even in shards without keys of the step.
         let all = stamp.is_some_and(|stamp| stamp.round.is_some()) || self.config.has_eviction();

@@ -201,6 +201,18 @@ impl TableConfig {
         self
     }
 
+    /// The same rows without the state of optimizers and without lifetimes: for tables whose rows are only set and read.
+    #[must_use]
+    pub fn weights_only(&self) -> TableConfig {
+        let mut config = TableConfig { lifetime: Lifetime::default(), ..self.clone() };
+        config.groups.iter_mut().for_each(|group| group.lifetime = Lifetime::default());
+        let groups = config.groups.iter_mut().flat_map(|group| &mut group.parts);
+        for part in config.parts.iter_mut().chain(groups) {
+            part.optimizer = Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 };
+        }
+        config
+    }
+
     /// Returns a configuration without groups for each group, in the order of the groups' numbers. A table without groups gives its own
     /// configuration alone.
     pub fn of_groups(&self) -> Vec<TableConfig> {

@@ -116,6 +116,6 @@ pub use rounds::Share;
 pub use route::Route;
 pub use row_cache::{PendingBatch, PendingPush, RowCache};
 pub use snapshot::ShardSnapshot;
-pub use start::{MAX_SHARDS, start_shards, start_table};
+pub use start::{MAX_SHARDS, start_read_only, start_shards, start_table};
 pub use stats::{GroupStats, ShardStats, TableStats};
 pub use table::{ExportBlock, SnapshotKind, Table};

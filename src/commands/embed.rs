@@ -91,7 +91,7 @@ impl Embed {
             out_folder::check_replaced(&self.out, &[&self.model], Some(&data))?;
         }
         out_folder::check_not_among_rows(&self.out, &data)?;
-        let model = job_args::load_model(&self.model, &self.settings, context)?;
+        let model = job_args::load_model(&self.model, &self.settings, logs, context)?;
         out_folder::check_without_bad_rows(&self.out, &model.job.data.on_bad_row, out_folder::WRITE_TO)?;
         let mut vectors = Predicting::alone(model.embed(Paths(self.data.clone()), self.tower, &keep)?);
         stop.begin()?;

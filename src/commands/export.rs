@@ -9,6 +9,7 @@ use clap::{Args, ValueEnum};
 
 use super::out_folder;
 use crate::logs::Logs;
+use crate::scoring_progress::Doing;
 use crate::stop::{NOTHING_IS_WRITTEN, Stop};
 use crate::{exit, out};
 
@@ -84,11 +85,16 @@ impl Export {
             let models: Vec<&str> = std::iter::once(&self.model).chain(&self.delta_from).map(String::as_str).collect();
             out_folder::check_replaced(&self.to, &models, None)?;
         }
-        let load = |from: &str| Model::load_saved(from, 1, context);
+        let load = |from: &str| {
+            let _shown = Doing::show("loading the model", logs);
+            Model::load_saved(from, 1, context)
+        };
         if let Some(old) = &self.delta_from {
             let (old, new) = (load(old)?, load(&self.model)?);
             stop.begin()?;
+            let writing = Doing::show("comparing the models, writing the delta", logs);
             let delta = new.write_delta(&old, folder, self.values.into(), self.replace)?;
+            drop(writing);
             let (changed, removed) = (delta.changed.rows.unwrap_or(0), delta.removed.rows.unwrap_or(0));
             let values = delta.gives.map_or_else(String::new, |_| format!(", values in {}", delta.values));
             out::print_or_drop(format_args!(
@@ -105,20 +111,25 @@ impl Export {
         let mut model = load(&self.model)?;
         if !self.apply.is_empty() {
             for path in &self.apply {
+                let _shown = Doing::show("applying the delta", logs);
                 let delta = Delta::read(Folder::from(path.as_str()), context)?;
                 let not_applied = |fault: Fault| Fault::user(format!("cannot apply {path}: {}", fault.message()));
                 model = model.merged(&delta).map_err(not_applied)?;
             }
             let versions = model.versions()?;
             stop.begin()?;
+            let writing = Doing::show("writing the model", logs);
             let manifest = model.save(folder)?;
+            drop(writing);
             let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
             out::print_or_drop(format_args!("wrote {}: {}; {versions}", self.to, counted(rows, "row")));
             return Ok(());
         }
         let parts = if self.tables_only { ExportParts::Tables } else { ExportParts::All };
         stop.begin()?;
+        let writing = Doing::show("writing the export", logs);
         let manifest = model.export(folder, parts, self.replace)?;
+        drop(writing);
         let dense = manifest.onnx.as_ref().map_or_else(String::new, |onnx| format!(", {}", onnx.path));
         out::print_or_drop(format_args!(
             "wrote {}: {} of the table{dense}; version {}",

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::connectors::staged::is_in;
+use crate::logs::Logs;
 use crate::pipelines::{Context, RunEnd, check_not_among_rows};
+use crate::scoring_progress::Doing;
 #[cfg(feature = "otel")]
 use crate::spans::{SpanService, Spans, TRACEPARENT, TraceNames};
 use crate::{Fault, Job, Model, listen_address};
@@ -124,8 +126,9 @@ impl RunArgs {
 }
 
 /// Loads a model folder, with settings applied to its job. The table has one shard.
-pub(crate) fn load_model(folder: &str, settings: &[String], context: &Context) -> Result<Model, Fault> {
-    let mut model = Model::load_with(folder, 1, context)?;
+pub(crate) fn load_model(folder: &str, settings: &[String], logs: &Logs, context: &Context) -> Result<Model, Fault> {
+    let _shown = Doing::show("loading the model", logs);
+    let mut model = Model::load_weights(folder, 1, context)?;
     model.job = model.job.adapted(settings)?;
     Ok(model)
 }

@@ -106,7 +106,7 @@ impl Predict {
             }
             out_folder::check_not_among_rows(out, &data)?;
         }
-        let model = job_args::load_model(&self.model, &self.settings, context)?;
+        let model = job_args::load_model(&self.model, &self.settings, logs, context)?;
         if folder.is_some() {
             out_folder::check_without_bad_rows(out, &model.job.data.on_bad_row, out_folder::WRITE_TO)?;
         }

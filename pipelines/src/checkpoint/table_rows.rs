@@ -122,7 +122,8 @@ fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(
             let all = list.values().as_primitive::<Float32Type>();
             all.values().slice(list.value_offset(0) as usize, keys.len() * each)
         };
-        let state = if config.state_dim() > 0 { Some(floats(2)) } else { None };
+        // A table that is only read takes no state.
+        let state = if table.state_dim() > 0 { Some(floats(2)) } else { None };
         let mut usages = Vec::new();
         if has_usages(config)
             && let [.., seen, score] = batch.columns()

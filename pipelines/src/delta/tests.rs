@@ -23,7 +23,7 @@ use super::*;
 use crate::job_model::JobModel;
 use crate::model::Model;
 use crate::serving::ServingModel;
-use crate::sorted_rows::SortedRows;
+use crate::sorted_rows::each_page;
 
 /// A linear weight, and an embedding of three values.
 type Rows = BTreeMap<u64, [f32; 4]>;
@@ -46,8 +46,15 @@ fn model(rows: &Rows, bias: f32, settings: &[&str]) -> Model {
 }
 
 fn rows_of(model: &Model) -> BTreeMap<u64, Vec<u32>> {
-    let rows = SortedRows::of(&model.table).unwrap();
-    rows.each().map(|(key, row)| (key, row.iter().map(|value| value.to_bits()).collect())).collect()
+    let mut rows = BTreeMap::new();
+    each_page(&model.table, |page| {
+        let weights = page.weights.chunks_exact(model.table.row_dim());
+        let of_page = page.keys.iter().zip(weights);
+        rows.extend(of_page.map(|(key, row)| (*key, row.iter().map(|value| value.to_bits()).collect())));
+        Ok(())
+    })
+    .unwrap();
+    rows
 }
 
 fn bits(rows: &Rows) -> BTreeMap<u64, Vec<u32>> {

@@ -257,7 +257,7 @@ impl CheckpointEvaluations {
         if self.best_so_far.as_ref().is_some_and(|best| there.files().eq(&best.files)) {
             return Ok(());
         }
-        let mut kept = Model::load_with(place.as_str(), 1, &self.context)?;
+        let mut kept = Model::load_weights(place.as_str(), 1, &self.context)?;
         adapt(&mut kept.job)?;
         let (point, _) = self.evaluated(&kept, stopped)?;
         tracing::info!("the best model of this run so far is at {place}: {point}");

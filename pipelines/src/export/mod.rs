@@ -27,10 +27,11 @@ use serde::{Deserialize, Serialize};
 use crate::fault::model_fault;
 use crate::model::Model;
 use crate::model_folder::checked::{CheckedWriter, cannot_write};
-use crate::model_folder::{FileEntry, MANIFEST, TableColumns, begin_replacing, table_file};
+use crate::model_folder::table_file::TableWriter;
+use crate::model_folder::{FileEntry, MANIFEST, TableColumns, begin_replacing};
 use crate::model_version::ModelVersion;
 use crate::signed_json;
-use crate::sorted_rows::SortedRows;
+use crate::sorted_rows::{self, PAGE, SortedRows};
 
 const FORMAT: &str = "forebay export";
 /// Version of the format. It grows with every change that readers would not expect. Version 2: slots whose values have weights. Version 3:
@@ -122,7 +123,8 @@ pub struct ExportedPart {
 
 impl Model {
     /// Writes the model for other runtimes to a folder in any store, whole or not at all. A folder that holds files is refused
-    /// unless `replace` is set and it is an earlier export. Takes as much memory again as the rows of the table. Blocks on the store.
+    /// unless `replace` is set and it is an earlier export. Takes 8 bytes of memory for each row.
+    /// Blocks on the store.
     ///
     /// # Errors
     /// A user fault if the dense part of an own model was asked for: its code is not in the model.
@@ -143,10 +145,8 @@ impl Model {
         let config = self.table.config();
         let mut groups = Vec::new();
         for (number, group) in config.of_groups().iter().enumerate() {
-            groups.push(match config.groups.is_empty() {
-                true => export_group(&staged, group, &rows)?,
-                false => export_group(&staged, group, &rows.of_group(number, group.row_dim()))?,
-            });
+            let own = if config.groups.is_empty() { 0..rows.keys.len() } else { rows.of_group(number) };
+            groups.push(export_group(&staged, group, &rows, &rows.keys[own])?);
         }
         let ExportedGroup { rows: first_rows, keys, parts, parquet, .. } = groups.remove(0);
         // The columns as in training, with boundaries instead of quantiles.
@@ -164,7 +164,7 @@ impl Model {
                 false => 1,
             },
             forebay: env!("CARGO_PKG_VERSION").into(),
-            model: ModelVersion::of(&self.job, &self.dense, rows.hash()),
+            model: ModelVersion::of(&self.job, &self.dense, rows.hash),
             kind: self.job.model.kind.to_string(),
             spec: self.model.spec.clone(),
             seed: self.job.seed,
@@ -206,35 +206,48 @@ impl Model {
     /// The version of the model: the same for models that give the same scores. Takes as long as reading all rows, and blocks on
     /// the shards.
     pub fn version(&self) -> Result<ModelVersion, Fault> {
-        Ok(ModelVersion::of(&self.job, &self.dense, SortedRows::of(&self.table)?.hash()))
+        Ok(ModelVersion::of(&self.job, &self.dense, sorted_rows::hash_of(&self.table)?))
     }
 }
 
-/// Writes the rows of a table without groups.
-fn export_group(staged: &StagedFolder, config: &TableConfig, rows: &SortedRows) -> Result<ExportedGroup, Fault> {
-    let folder = format!("tables/{}", config.name);
-    let mut at = 0;
-    let mut parts = Vec::new();
+/// Writes the rows of `keys`, which are all keys of a group, into all files of the group at once.
+fn export_group(
+    staged: &StagedFolder,
+    config: &TableConfig,
+    rows: &SortedRows<'_>,
+    keys: &[u64],
+) -> Result<ExportedGroup, Fault> {
+    let (folder, row_dim, count) = (format!("tables/{}", config.name), config.row_dim(), keys.len());
+    let mut key_array = ArrayFile::begin(staged, format!("{folder}/keys.npy"), "<u8", &[count])?;
+    let mut arrays = Vec::new();
     for part in &config.parts {
-        let columns = at..at + part.dim;
-        at = columns.end;
-        let values = rows.each().flat_map(|(_, row)| &row[columns.clone()]).map(|value| value.to_le_bytes());
-        let path = format!("{folder}/{}.npy", part.name);
-        let file = array(staged, &path, "<f4", &[rows.keys.len(), part.dim], values)?;
-        parts.push(ExportedPart { name: part.name.clone(), dim: part.dim, file });
+        arrays.push(ArrayFile::begin(staged, format!("{folder}/{}.npy", part.name), "<f4", &[count, part.dim])?);
     }
-    let keys = rows.keys.iter().map(|key| key.to_le_bytes());
+    let parquet = format!("{folder}/rows.parquet");
+    let mut parquet = TableWriter::begin(TableColumns::of(config, false), staged, &parquet)?;
+    for from in (0..count).step_by(PAGE) {
+        let page = rows.page(keys, from, row_dim)?;
+        key_array.write(page.keys.iter().map(|key| key.to_le_bytes()))?;
+        let mut at = 0;
+        for (part, array) in config.parts.iter().zip(&mut arrays) {
+            let columns = at..at + part.dim;
+            at = columns.end;
+            let values = page.weights.chunks_exact(row_dim).flat_map(|row| &row[columns.clone()]);
+            array.write(values.map(|value| value.to_le_bytes()))?;
+        }
+        parquet.write(page)?;
+    }
+    let parts = config
+        .parts
+        .iter()
+        .zip(arrays)
+        .map(|(part, array)| Ok(ExportedPart { name: part.name.clone(), dim: part.dim, file: array.finish()? }));
     Ok(ExportedGroup {
         name: config.name.clone(),
-        rows: rows.keys.len() as u64,
-        keys: array(staged, &format!("{folder}/keys.npy"), "<u8", &[rows.keys.len()], keys)?,
-        parts,
-        parquet: table_file::write_sorted(
-            rows,
-            TableColumns::of(config, false),
-            staged,
-            &format!("{folder}/rows.parquet"),
-        )?,
+        rows: count as u64,
+        parts: parts.collect::<Result<_, Fault>>()?,
+        keys: key_array.finish()?,
+        parquet: parquet.finish()?,
     })
 }
 
@@ -244,27 +257,34 @@ fn file(staged: &StagedFolder, path: &str, bytes: &[u8]) -> Result<FileEntry, Fa
     file.finish(path, None)
 }
 
-fn array<const N: usize>(
-    staged: &StagedFolder,
-    path: &str,
-    kind: &str,
-    shape: &[usize],
-    mut values: impl Iterator<Item = [u8; N]>,
-) -> Result<FileEntry, Fault> {
-    let mut file = CheckedWriter::create(staged, path)?;
-    let written = npy::write_header(&mut file, kind, shape).and_then(|()| {
-        let mut buffer = Vec::with_capacity(BUFFER + N);
-        loop {
-            buffer.clear();
-            buffer.extend(values.by_ref().take(BUFFER / N).flatten());
-            match buffer.as_slice() {
-                [] => return Ok(()),
-                bytes => file.write_all(bytes)?,
-            }
-        }
-    });
-    written.map_err(|e| cannot_write(file.name(), e))?;
-    file.finish(path, Some(shape[0] as u64))
+/// A numpy array that is written page by page.
+struct ArrayFile {
+    file: CheckedWriter,
+    path: String,
+    rows: usize,
+    /// The bytes of a page.
+    buffer: Vec<u8>,
+}
+
+impl ArrayFile {
+    /// Begins an array of type `kind` (`<f4`, for instance) and this shape.
+    fn begin(staged: &StagedFolder, path: String, kind: &str, shape: &[usize]) -> Result<Self, Fault> {
+        let mut file = CheckedWriter::create(staged, &path)?;
+        npy::write_header(&mut file, kind, shape).map_err(|e| cannot_write(file.name(), e))?;
+        Ok(Self { file, path, rows: shape[0], buffer: Vec::new() })
+    }
+
+    /// Adds values.
+    fn write<const N: usize>(&mut self, values: impl Iterator<Item = [u8; N]>) -> Result<(), Fault> {
+        self.buffer.clear();
+        values.for_each(|value| self.buffer.extend_from_slice(&value));
+        self.file.write_all(&self.buffer).map_err(|e| cannot_write(self.file.name(), e))
+    }
+
+    /// Waits until the store has the file.
+    fn finish(self) -> Result<FileEntry, Fault> {
+        self.file.finish(&self.path, Some(self.rows as u64))
+    }
 }
 
 /// The header of a numpy array of type `kind` (`<f4`, for instance) and this shape, in C order; the values follow it.
@@ -276,6 +296,3 @@ pub fn npy_header(kind: &str, shape: &[usize]) -> std::io::Result<Vec<u8>> {
     npy::write_header(&mut bytes, kind, shape)?;
     Ok(bytes)
 }
-
-/// Bytes that are written at a time.
-const BUFFER: usize = 1 << 20;

@@ -31,11 +31,13 @@ mod rest;
 pub(crate) mod row_stream;
 mod table_columns;
 pub(crate) mod table_file;
+#[cfg(test)]
+mod tests;
 
 use forebay_actors::{Fault, Host};
 use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder};
 use forebay_models::NamedTensor;
-use forebay_ps::start_table;
+use forebay_ps::{start_read_only, start_table};
 use futures::executor::block_on;
 
 pub use self::checked::FileEntry;
@@ -93,6 +95,9 @@ impl Model {
     /// Loads a model folder: a path, a URL, or a [`Folder`] in a store that the caller holds. Starts its table with `shards`
     /// shards. Blocks until all rows are in the table.
     ///
+    /// The table has the state of optimizers if the folder has it (`output.state`). Otherwise it is
+    /// [only read](forebay_ps::start_read_only): it refuses pushes. A training goes on from a model folder by `train.from`.
+    ///
     /// # Errors
     /// A user fault that names the file if the manifest is missing or of another format, or a file is missing or damaged. A
     /// user fault if the job needs a custom stage, source or model.
@@ -102,7 +107,13 @@ impl Model {
 
     /// Like [`load`](Self::load), for a job that names custom stages, sources or models. `context` must have them.
     pub fn load_with(folder: impl Into<Folder>, shards: usize, context: &Context) -> Result<Self, Fault> {
-        load(folder.into(), shards, context)
+        load(folder.into(), shards, Wanted::All, context)
+    }
+
+    /// Like [`load_with`](Self::load_with), but without the state of optimizers, even if the folder has it: what scores need, in the least
+    /// memory. The table refuses pushes, and [`save`](Self::save) writes a folder without state.
+    pub fn load_weights(folder: impl Into<Folder>, shards: usize, context: &Context) -> Result<Self, Fault> {
+        load(folder.into(), shards, Wanted::Weights, context)
     }
 }
 
@@ -140,12 +151,21 @@ fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
     Ok(manifest)
 }
 
-fn load(from: Folder, shards: usize, context: &Context) -> Result<Model, Fault> {
-    let folder = from.with_stores(&context.stores).open()?;
-    replaced::read_one(folder, |folder| load_from(folder, shards, context))
+/// What is read of a model folder.
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    /// All that the folder has.
+    All,
+    /// The weights without the state of optimizers.
+    Weights,
 }
 
-fn load_from(folder: &OpenFolder, shards: usize, context: &Context) -> Result<Model, Fault> {
+fn load(from: Folder, shards: usize, wanted: Wanted, context: &Context) -> Result<Model, Fault> {
+    let folder = from.with_stores(&context.stores).open()?;
+    replaced::read_one(folder, |folder| load_from(folder, shards, wanted, context))
+}
+
+fn load_from(folder: &OpenFolder, shards: usize, wanted: Wanted, context: &Context) -> Result<Model, Fault> {
     let manifest = Manifest::read_in(folder)?;
     manifest.check_job(folder)?;
     let needs = |fault: Fault| Fault::user(format!("cannot load {folder}: {}", fault.message()));
@@ -157,13 +177,15 @@ fn load_from(folder: &OpenFolder, shards: usize, context: &Context) -> Result<Mo
     }
     let dense = dense_file::read(folder, &manifest.dense)?;
     model.check_parameters(&dense, &folder.name(&manifest.dense.path))?;
-    let optimizer = manifest.optimizer.as_ref().map(|entry| dense_file::read(folder, entry)).transpose()?;
-    let table_entry = manifest.table(folder)?;
+    let optimizer = manifest.optimizer.as_ref().filter(|_| wanted == Wanted::All);
+    let optimizer = optimizer.map(|entry| dense_file::read(folder, entry)).transpose()?;
+    let (entry, state) = (manifest.table(folder)?, optimizer.is_some());
     let host = Host::start("ps")?;
+    let start = if state { start_table } else { start_read_only };
     let wrong = |e: Fault| Fault::user(format!("{}: {e}", folder.name(MANIFEST)));
-    let table = start_table(&host, table_entry.config.clone(), shards).map_err(wrong)?;
-    for file in table_entry.all_files() {
-        table_file::read(folder, file, optimizer.is_some(), &table)?;
+    let table = start(&host, entry.config.clone(), shards).map_err(wrong)?;
+    for file in entry.all_files().filter(|file| state || file.absent.is_none()) {
+        table_file::read(folder, file, state, &table)?;
     }
     let Manifest { job, training, approximates, .. } = manifest;
     Ok(Model { job, dense, optimizer, table, training, approximates, model, host, context: context.clone() })

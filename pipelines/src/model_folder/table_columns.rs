@@ -9,7 +9,6 @@ use forebay_actors::Fault;
 use forebay_ps::{ExportBlock, RowUsage, Storage, TableConfig};
 
 use super::part_columns::{self, floats};
-use crate::sorted_rows::SortedRows;
 
 /// The column of the optimizers' state.
 const STATE: &str = "optimizer.state";
@@ -45,6 +44,11 @@ impl<'a> TableColumns<'a> {
         TableColumns { config: group, ..self }
     }
 
+    /// Weights per row; with groups, in the widest group.
+    pub(crate) fn row_dim(&self) -> usize {
+        self.config.row_dim()
+    }
+
     /// The names and types of the columns.
     pub(super) fn schema(&self) -> SchemaRef {
         let state_dim = self.config.state_dim();
@@ -70,7 +74,8 @@ impl<'a> TableColumns<'a> {
         let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from_iter_values(keys.iter().copied()))];
         let mut at = 0;
         for part in self.config.widest_parts() {
-            let own = weights.chunks_exact(row_dim).flat_map(|row| &row[at..at + part.dim]).copied().collect();
+            let mut own = Vec::with_capacity(keys.len() * part.dim);
+            weights.chunks_exact(row_dim).for_each(|row| own.extend_from_slice(&row[at..at + part.dim]));
             at += part.dim;
             let own = part_columns::to_columns(part, self.values, own).map_err(|bad| {
                 Fault::user(format!("part `{}` of key {} cannot be rounded: {bad}", part.name, keys[bad.row]))
@@ -109,22 +114,14 @@ impl<'a> TableColumns<'a> {
         Ok(())
     }
 
-    /// The rows as they would be read back from a file.
+    /// The weights of rows as they would be read back from a file, `[rows × row dim]`.
     ///
     /// # Errors
     /// A user fault that names the part and the key of a value that cannot be rounded.
-    pub(crate) fn rounded(self, rows: &SortedRows) -> Result<SortedRows, Fault> {
-        let (schema, mut weights) = (self.schema(), Vec::new());
-        let mut rounded = SortedRows::of_width(rows.row_dim());
-        while rounded.keys.len() < rows.keys.len() {
-            let batch = self.to_batch(&schema, rows.page(rounded.keys.len()))?;
-            self.read_batch(&batch, &mut weights)?;
-            keys(&batch)
-                .iter()
-                .zip(weights.chunks_exact(rows.row_dim()))
-                .for_each(|(key, row)| rounded.push(*key, row));
-        }
-        Ok(rounded)
+    pub(crate) fn rounded(self, page: ExportBlock) -> Result<Vec<f32>, Fault> {
+        let mut weights = Vec::new();
+        self.read_batch(&self.to_batch(&self.schema(), page)?, &mut weights)?;
+        Ok(weights)
     }
 }
 

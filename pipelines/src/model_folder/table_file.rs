@@ -4,6 +4,7 @@
 //! rows at a time.
 
 use arrow::array::Array;
+use arrow::datatypes::SchemaRef;
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::staged::{OpenFolder, StagedFolder};
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
@@ -17,7 +18,6 @@ use super::absent_file;
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use super::table_columns::{self, TableColumns};
 use crate::own_thread::on_own_thread;
-use crate::sorted_rows::SortedRows;
 
 /// Rows per request to a shard.
 const PAGE: usize = 65_536;
@@ -43,7 +43,7 @@ pub(super) fn write(
                 return Ok(ExportBlock::default());
             }
             from += own;
-            let rest = split_off(&mut next, own, config);
+            let rest = split_off(&mut next, own, table);
             let after = if rest.keys.is_empty() { block_on(table.export(shard, from, PAGE))? } else { rest };
             let page = std::mem::replace(&mut next, after);
             Ok(narrowed(page, config, group))
@@ -54,12 +54,12 @@ pub(super) fn write(
 }
 
 /// Takes the rows from row `at` on out of a page.
-fn split_off(page: &mut ExportBlock, at: usize, config: &TableConfig) -> ExportBlock {
+fn split_off(page: &mut ExportBlock, at: usize, table: &TableClient) -> ExportBlock {
     let usages = if page.usages.is_empty() { Vec::new() } else { page.usages.split_off(at) };
     ExportBlock {
         keys: page.keys.split_off(at),
-        weights: page.weights.split_off(at * config.row_dim()),
-        state: page.state.split_off(at * config.state_dim()),
+        weights: page.weights.split_off(at * table.row_dim()),
+        state: page.state.split_off(at * table.state_dim()),
         usages,
     }
 }
@@ -92,46 +92,68 @@ fn resized(rows: &[f32], from: usize, to: usize) -> Vec<f32> {
     all
 }
 
-/// Writes rows by ascending key, without state. In a table with groups, all rows are as wide as in the widest group.
+/// Writes the rows that `page` gives, from a row number on, until it gives none.
 ///
 /// # Errors
-/// As [`TableColumns::rounded`].
-pub(crate) fn write_sorted(
-    rows: &SortedRows,
-    columns: TableColumns<'_>,
-    staged: &StagedFolder,
-    path: &str,
-) -> Result<FileEntry, Fault> {
-    write_pages(columns, staged, path, |from| Ok(rows.page(from)))
-}
-
-/// Writes the rows that `page` gives, from a row number on, until it gives none.
-fn write_pages(
+/// The faults of `page`; a user fault that names the part and the key of a value that cannot be rounded.
+pub(crate) fn write_pages(
     columns: TableColumns<'_>,
     staged: &StagedFolder,
     path: &str,
     mut page: impl FnMut(usize) -> Result<ExportBlock, Fault>,
 ) -> Result<FileEntry, Fault> {
-    let schema = columns.schema();
-    let properties = WriterProperties::builder()
-        .set_dictionary_enabled(false)
-        .set_encoding(Encoding::PLAIN)
-        .set_max_row_group_row_count(Some(GROUP))
-        .build();
-    let file = CheckedWriter::create(staged, path)?;
-    let name = file.name().to_owned();
-    let failed = |e: parquet::errors::ParquetError| cannot_write(&name, e);
-    let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(failed)?;
-    let mut from = 0;
+    let (mut writer, mut from) = (TableWriter::begin(columns, staged, path)?, 0);
     loop {
         let page = page(from)?;
         if page.keys.is_empty() {
-            break;
+            return writer.finish();
         }
         from += page.keys.len();
-        writer.write(&columns.to_batch(&schema, page)?).map_err(failed)?;
+        writer.write(page)?;
     }
-    writer.into_inner().map_err(failed)?.finish(path, Some(from as u64))
+}
+
+/// Writes one file, page by page.
+pub(crate) struct TableWriter<'a> {
+    columns: TableColumns<'a>,
+    schema: SchemaRef,
+    writer: ArrowWriter<CheckedWriter>,
+    name: String,
+    path: String,
+    rows: u64,
+}
+
+impl<'a> TableWriter<'a> {
+    /// Begins a file that the manifest names `path`.
+    pub(crate) fn begin(columns: TableColumns<'a>, staged: &StagedFolder, path: &str) -> Result<Self, Fault> {
+        let schema = columns.schema();
+        let properties = WriterProperties::builder()
+            .set_dictionary_enabled(false)
+            .set_encoding(Encoding::PLAIN)
+            .set_max_row_group_row_count(Some(GROUP))
+            .build();
+        let file = CheckedWriter::create(staged, path)?;
+        let name = file.name().to_owned();
+        let writer =
+            ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(|e| cannot_write(&name, e))?;
+        Ok(Self { columns, schema, writer, name, path: path.to_owned(), rows: 0 })
+    }
+
+    /// Adds rows.
+    ///
+    /// # Errors
+    /// A user fault that names the part and the key of a value that cannot be rounded.
+    pub(crate) fn write(&mut self, page: ExportBlock) -> Result<(), Fault> {
+        self.rows += page.keys.len() as u64;
+        let batch = self.columns.to_batch(&self.schema, page)?;
+        self.writer.write(&batch).map_err(|e| cannot_write(&self.name, e))
+    }
+
+    /// Waits until the store has the file.
+    pub(crate) fn finish(self) -> Result<FileEntry, Fault> {
+        let file = self.writer.into_inner().map_err(|e| cannot_write(&self.name, e))?;
+        file.finish(&self.path, Some(self.rows))
+    }
 }
 
 /// Puts the rows of a file into the shards of `table`: all of them, or those that this process holds. With `state`, their

@@ -11,7 +11,7 @@ use forebay_models::{DenseModel, DenseOptimizer, ModelSpec, NamedTensor};
 use forebay_ps::Table;
 
 use super::serving_columns::ServingColumns;
-use super::serving_rows::{ServingRows, without_state};
+use super::serving_rows::ServingRows;
 use crate::context::Context;
 use crate::delta::{Delta, ModelVersions};
 use crate::fault::model_fault;
@@ -65,7 +65,7 @@ impl ServingModel {
         let dense = dense_file::read(folder, &manifest.dense)?;
         check_dense(&model, &dense).map_err(needs)?;
         let entry = manifest.table(folder)?;
-        let config = without_state(&entry.config);
+        let config = entry.config.weights_only();
         let wrong = |fault: Fault| Fault::user(format!("cannot serve {folder}: {fault}"));
         let widths =
             |dims: Vec<(&str, usize)>| dims.iter().map(|(name, dim)| format!("{name} {dim}")).collect::<Vec<_>>();

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use forebay_actors::Fault;
-use forebay_ps::{Lifetime, Optimizer, Table, TableConfig};
+use forebay_ps::{Table, TableConfig};
 
 /// If deltas have changed more than one in this many rows, the tables are merged.
 const ROWS_PER_CHANGED_ROW: usize = 4;
@@ -23,18 +23,6 @@ struct Changed {
     table: Table,
     /// Keys whose rows deltas removed.
     removed: HashSet<u64>,
-}
-
-/// The same rows without the state of optimizers and without a lifetime, which take no memory in serving.
-pub(super) fn without_state(config: &TableConfig) -> TableConfig {
-    // Serving admits and removes no rows.
-    let mut config = TableConfig { lifetime: Lifetime::default(), ..config.clone() };
-    config.groups.iter_mut().for_each(|group| group.lifetime = Lifetime::default());
-    let groups = config.groups.iter_mut().flat_map(|group| &mut group.parts);
-    for part in config.parts.iter_mut().chain(groups) {
-        part.optimizer = Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 };
-    }
-    config
 }
 
 impl ServingRows {
@@ -113,7 +101,7 @@ fn copy(from: &Table, to: &mut Table, wanted: impl Fn(u64) -> bool) -> Result<()
 mod tests {
     use std::collections::BTreeMap;
 
-    use forebay_ps::{Init, PartConfig};
+    use forebay_ps::{Init, Optimizer, PartConfig};
     use proptest::prelude::*;
 
     use super::*;

@@ -34,6 +34,7 @@ impl TableClient {
     /// # Errors
     /// As [`pull`](Self::pull). A user fault: the table has rules of admission or eviction, so a key may have no row.
     pub(crate) async fn ask_whole(&self, keys: &[u64]) -> Result<Asked, Fault> {
+        self.check_not_read_only("pulls")?;
         let table = &self.layout.table;
         if self.config.has_lifetime() {
             return Err(Fault::user(format!(
@@ -55,8 +56,9 @@ impl TableClient {
         Ok(())
     }
 
-    /// Whether the wire rounds values.
-    pub(crate) fn rounds_values(&self) -> bool {
+    /// Whether the wire to ps processes rounds values: rows that [`peek`](Self::peek) returns are then not exact, rows of
+    /// [`export`](Self::export) are.
+    pub fn rounds_values(&self) -> bool {
         self.endpoints.iter().any(|endpoint| endpoint.wire() == Some(Wire::F16))
     }
 

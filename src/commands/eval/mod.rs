@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::out_folder;
 use crate::logs::Logs;
-use crate::scoring_progress::ScoringProgress;
+use crate::scoring_progress::{Doing, ScoringProgress};
 
 /// Evaluate a model on rows: forebay eval --model FOLDER --data PATH
 ///
@@ -95,7 +95,9 @@ impl Eval {
         if self.follow {
             return self.follow(context, logs);
         }
-        let mut model = Model::load_with(self.model.as_str(), 1, context)?;
+        let loading = Doing::show("loading the model", logs);
+        let mut model = Model::load_weights(self.model.as_str(), 1, context)?;
+        drop(loading);
         self.adapt(&mut model.job)?;
         for path in &self.data {
             let mut progress = ScoringProgress::new("evaluating", logs);
