@@ -92,8 +92,10 @@ impl Schemas {
             return Ok(Arc::clone(&known.schema));
         }
         let arrow = arrow_schema(name, parsed, self.dictionaries)?;
+        let begin = self.whole.iter().find(|known| Arc::ptr_eq(&known.schema.parquet, &parquet));
+        let begin = begin.map_or(footer, |known| &known.begin).clone();
         let schema = Arc::new(FileSchema { parquet, arrow });
-        let known = Whole { begin: footer.clone(), written: written.cloned(), schema: Arc::clone(&schema) };
+        let known = Whole { begin, written: written.cloned(), schema: Arc::clone(&schema) };
         remember(&mut self.whole, known);
         Ok(schema)
     }
