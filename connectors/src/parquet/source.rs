@@ -93,8 +93,8 @@ impl ParquetSource {
         self
     }
 
-    /// Whether string columns come as `Dictionary(Int32, Utf8)`, which decodes and hashes about twice as fast, or in the
-    /// type the file names. Default true.
+    /// Whether string columns come as `Dictionary(Int32, Utf8)`, and binary columns as `Dictionary(Int32, Binary)`, which decode and hash
+    /// about twice as fast, or in the type the file names. Default true.
     #[must_use]
     pub fn dictionaries(mut self, yes: bool) -> Self {
         self.dictionaries = yes;
