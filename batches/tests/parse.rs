@@ -322,14 +322,20 @@ fn what_spark_writes_gives_the_same_keys_in_every_unit() {
     }
     let text = slot(SlotKind::String, Arc::new(StringArray::from(vec![Some("ab"), None, Some("")]))).unwrap();
     let binary: BinaryArray = vec![Some(&b"ab"[..]), None, Some(&b""[..])].into();
-    for to in [DataType::Binary, DataType::LargeBinary, DataType::BinaryView] {
+    // The reader makes dictionaries of the binary values of Parquet.
+    let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Binary));
+    for to in [DataType::Binary, DataType::LargeBinary, DataType::BinaryView, dictionary.clone()] {
         let array = arrow::compute::cast(&binary, &to).unwrap();
         assert_eq!(slot(SlotKind::Auto, array).unwrap(), text, "{to}");
     }
     let hex = slot(SlotKind::Hex, Arc::new(BinaryArray::from(vec![&b"ff"[..]]))).unwrap();
     assert_eq!(hex, slot(SlotKind::Hex, Arc::new(Int32Array::from(vec![255]))).unwrap());
-    let stray = slot(SlotKind::Hex, Arc::new(BinaryArray::from(vec![&b"f\xff"[..]]))).unwrap_err().to_string();
-    assert!(stray.contains("hexadecimal"), "{stray}");
+    let stray: ArrayRef = Arc::new(BinaryArray::from(vec![&b"f\xff"[..]]));
+    for to in [DataType::Binary, dictionary] {
+        let stray = arrow::compute::cast(&stray, &to).unwrap();
+        let stray = slot(SlotKind::Hex, stray).unwrap_err().to_string();
+        assert!(stray.contains("is \"f\u{fffd}\", expected up to 16 hexadecimal digits"), "{stray}");
+    }
 }
 
 #[test]
@@ -554,6 +560,12 @@ fn a_rule_makes_labels_of_numbers_and_texts_and_rows_without_a_value_are_bad() {
     }
     let said = labelled(words, integers).unwrap_err().to_string();
     assert!(said.contains("`label` is Int64, expected text") && said.contains("click"), "{said}");
+    let bytes: ArrayRef = Arc::new(BinaryArray::from(vec![&b"click"[..]]));
+    let dictionary = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Binary));
+    for array in [arrow::compute::cast(&bytes, &dictionary).unwrap(), bytes] {
+        let said = labelled(words, array).unwrap_err().to_string();
+        assert!(said.contains("`label` is Binary, expected text or numbers"), "{said}");
+    }
     let texts = vec!["4"].into_iter().collect::<DictionaryArray<Int32Type>>();
     for array in [Arc::new(StringArray::from(vec!["4"])) as ArrayRef, Arc::new(texts)] {
         let said = labelled(at_least, array).unwrap_err().to_string();

@@ -8,7 +8,12 @@ use arrow::error::ArrowError;
 
 /// The type that strings are read as.
 pub(crate) fn dictionary() -> DataType {
-    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+    dictionary_of(DataType::Utf8)
+}
+
+/// The type that strings, or binary values, are read as.
+pub(crate) fn dictionary_of(values: DataType) -> DataType {
+    DataType::Dictionary(Box::new(DataType::Int32), Box::new(values))
 }
 
 /// The field that batches have. Files of different writers can be read together: the items of a list may be called `element`, `array` or
@@ -26,6 +31,11 @@ pub(crate) fn in_batches(field: &FieldRef) -> FieldRef {
 /// Whether values are strings, each with its own text.
 pub(crate) fn is_text(kind: &DataType) -> bool {
     matches!(kind, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
+}
+
+/// Whether values are bytes, each of its own length.
+pub(crate) fn is_binary(kind: &DataType) -> bool {
+    matches!(kind, DataType::Binary | DataType::LargeBinary | DataType::BinaryView)
 }
 
 /// The narrower of two types that can hold the values of both; `None` if there is none. A column that a file lacks has the type `Null`.
@@ -47,6 +57,8 @@ pub(crate) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
         (a, b) if is_text(a) && *b == dictionary() => Some(a.clone()),
         (a, b) if is_text(b) && *a == dictionary() => Some(b.clone()),
         (a, b) if is_text(a) && is_text(b) => Some(DataType::LargeUtf8),
+        (a, b) if is_binary(a) && *b == dictionary_of(DataType::Binary) => Some(a.clone()),
+        (a, b) if is_binary(b) && *a == dictionary_of(DataType::Binary) => Some(b.clone()),
         // Both are days; Parquet has one type for them.
         (DataType::Date32, DataType::Date64) | (DataType::Date64, DataType::Date32) => Some(DataType::Date32),
         (DataType::Timestamp(_, a), DataType::Timestamp(_, b)) if a == b || (is_utc(a) && is_utc(b)) => {
@@ -128,8 +140,8 @@ mod tests {
     #[test]
     fn the_wider_type_holds_both_and_strings_and_numbers_have_none() {
         use DataType::{
-            Date32, Date64, Decimal128, Float32, Float64, Int8, Int32, Int64, LargeUtf8, Null, UInt8, UInt32, UInt64,
-            Utf8,
+            Binary, Date32, Date64, Decimal128, Float32, Float64, Int8, Int32, Int64, LargeBinary, LargeUtf8, Null,
+            UInt8, UInt32, UInt64, Utf8,
         };
         use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
         let time = |unit, zone: Option<&str>| DataType::Timestamp(unit, zone.map(Into::into));
@@ -165,6 +177,9 @@ mod tests {
             (dictionary(), Int64, None),
             (Utf8, LargeUtf8, Some(LargeUtf8)),
             (LargeUtf8, Int64, None),
+            (dictionary_of(Binary), LargeBinary, Some(LargeBinary)),
+            (dictionary_of(Binary), dictionary(), None),
+            (dictionary_of(Binary), Utf8, None),
             (list(Int32), list(Int64), Some(list(Int64))),
             (list(Int32), Int32, None),
             (fixed(Int32, 2), fixed(Int32, 2), Some(fixed(Int32, 2))),

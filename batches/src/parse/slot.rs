@@ -295,9 +295,11 @@ impl SlotParser {
         extend_or(&mut keys, indices.values(), indices.nulls(), missing, key);
         if !known.bad.is_empty() {
             let bad = indices.iter().enumerate().filter_map(|(row, index)| Some((row, index? as usize)));
-            wrong.extend(bad.filter(|&(_, index)| known.bad[index]).map(|(row, index)| {
-                (row, not_hex(name, values.as_string_opt::<i32>().map_or("", |text| text.value(index))))
-            }));
+            let texts = cast(values, &DataType::Binary);
+            let texts = texts.map_err(|e| Fault::user(format!("column `{name}` cannot be read")).because(e))?;
+            let text = |index| String::from_utf8_lossy(texts.as_binary::<i32>().value(index));
+            let bad = bad.filter(|&(_, index)| known.bad[index]);
+            wrong.extend(bad.map(|(row, index)| (row, not_hex(name, &text(index)))));
         }
         self.dictionary = Some(known);
         Ok(keys)

@@ -1,9 +1,10 @@
 //! The statistics of one column: missing values, distinct values, smallest and largest.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, LargeListArray};
 use arrow::compute::cast;
 use arrow::datatypes::{
     DECIMAL256_MAX_PRECISION, DataType, Decimal256Type, Float64Type, Int64Type, TimeUnit, UInt64Type,
@@ -149,16 +150,12 @@ impl ColumnStats {
             DataType::Time32(_) | DataType::Time64(_) | DataType::Duration(_) => missing += self.whole(array)?,
             DataType::Dictionary(_, value) => missing += self.values(&as_type(value)?)?,
             DataType::FixedSizeList(item, _) => missing += self.values(&as_type(&DataType::List(item.clone()))?)?,
-            DataType::List(_) | DataType::LargeList(_) => {
+            DataType::List(item) | DataType::LargeList(item) => {
                 missing += array.null_count() as u64;
-                for row in 0..array.len() {
-                    if array.is_valid(row) {
-                        let items = match array.data_type() {
-                            DataType::List(_) => array.as_list::<i32>().value(row),
-                            _ => array.as_list::<i64>().value(row),
-                        };
-                        self.values(&items)?;
-                    }
+                let array = as_type(&DataType::LargeList(item.clone()))?;
+                let lists = array.as_list::<i64>();
+                for Range { start, end } in items_of(lists) {
+                    self.values(&lists.values().slice(start, end - start))?;
                 }
             }
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
@@ -348,6 +345,21 @@ impl ColumnStats {
     }
 }
 
+/// The ranges of the items of all lists: one range, unless a missing list has items.
+fn items_of(lists: &LargeListArray) -> Vec<Range<usize>> {
+    let ends = lists.offsets();
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for row in (0..lists.len()).filter(|&row| lists.is_valid(row)) {
+        let items = ends[row] as usize..ends[row + 1] as usize;
+        match ranges.last_mut() {
+            Some(last) if last.end == items.start => last.end = items.end,
+            _ if items.is_empty() => {}
+            _ => ranges.push(items),
+        }
+    }
+    ranges
+}
+
 /// Dates as days, timestamps as microseconds since 1970 in UTC.
 fn moment(kind: &DataType) -> DataType {
     match kind {
@@ -362,6 +374,7 @@ mod tests {
         BinaryArray, Date32Array, Date64Array, Decimal64Array, Decimal128Array, FixedSizeBinaryArray,
         FixedSizeListArray, Float64Array, NullArray, StringArray, TimestampMillisecondArray, UInt64Array,
     };
+    use arrow::buffer::NullBuffer;
     use arrow::datatypes::Float32Type;
 
     use super::*;
@@ -528,5 +541,29 @@ mod tests {
         assert_eq!((stats.rows, stats.missing, stats.values, stats.range), (3, 1, 3, Some((-2.0, 1.0))));
         let (stats, _) = of(NullArray::new(4));
         assert_eq!((stats.missing, stats.uncounted), (4, false));
+    }
+
+    /// A bug: the lists of all rows were counted one by one, which took five times as long.
+    #[test]
+    fn the_items_of_lists_are_counted_at_once_without_items_of_missing_lists() {
+        let lists = LargeListArray::from_iter_primitive::<Int64Type, _, _>([
+            Some(vec![Some(9), Some(9)]),
+            Some(vec![Some(1), None]),
+            None,
+            Some(vec![]),
+            Some(vec![Some(3), Some(5)]),
+            Some(vec![Some(9)]),
+        ]);
+        let part = lists.slice(1, 4);
+        assert_eq!(items_of(&part), [Range { start: 2, end: 6 }]);
+        let (stats, _) = of(part);
+        assert_eq!((stats.rows, stats.missing, stats.values, stats.range), (4, 1, 3, Some((1.0, 5.0))));
+        // A missing list may have items.
+        let (field, offsets, items, _) = lists.into_parts();
+        let present = NullBuffer::from(vec![true, false, true, true, true, false]);
+        let lists = LargeListArray::new(field, offsets, items, Some(present));
+        assert_eq!(items_of(&lists), [0..2, 4..6]);
+        let (stats, _) = of(lists);
+        assert_eq!((stats.missing, stats.values, stats.range, stats.sum), (2, 4, Some((3.0, 9.0)), 26.0));
     }
 }

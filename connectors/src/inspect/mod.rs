@@ -139,7 +139,7 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
                 source = ParquetSource::new(input, read).dictionaries(false).optional(columns.clone()).columns(columns);
                 source.open(&cx).await?;
             }
-            report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
+            report.row_groups = source.footers().iter().map(|f| f.row_groups() as u64).sum();
             stats(&mut source, Texts::Typed, &mut report, &cx).await?;
         }
         Format::Arrow => {

@@ -11,15 +11,15 @@ use super::footer::Footer;
 /// Bytes of the nonce that every module begins with.
 const NONCE: usize = 12;
 
-/// The first wanted column of a row group that is encrypted. `None` if there is none, or if only some of its bytes are in `data`.
+/// The first column of a row group that is encrypted. `None` if there is none, or if only some of its bytes are in `data`.
 pub(super) fn encrypted_column(footer: &Footer, row_group: usize, data: &Fetched) -> Option<String> {
-    let columns = footer.metadata.metadata().row_group(row_group).columns().iter().enumerate();
-    let mut wanted = columns.filter(|&(leaf, _)| footer.selected.mask.leaf_included(leaf)).map(|(_, column)| column);
-    let encrypted = wanted.find(|column| {
-        let (start, length) = column.byte_range();
-        data.get_bytes(start, length as usize).is_ok_and(|chunk| holds_modules(&chunk))
+    let mut chunks = footer.row_groups[row_group].chunks.iter();
+    let encrypted = chunks.position(|chunk| {
+        let range =
+            chunk.range().and_then(|range| data.get_bytes(range.start, (range.end - range.start) as usize).ok());
+        range.is_some_and(|chunk| holds_modules(&chunk))
     })?;
-    Some(encrypted.column_path().string())
+    Some(footer.schema.parquet.column(encrypted).path().string())
 }
 
 /// Whether a column chunk consists of modules alone: each a length of four bytes, and this many bytes.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use forebay_actors::Fault;
 use futures::future::try_join_all;
-use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::ParquetMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::footer::Footer;
@@ -29,7 +29,10 @@ pub(super) async fn fetch(
     let file = &footer.file;
     let all = rows.start == 0 && rows.end >= footer.rows(row_group);
     let pages = if all && !in_pieces { None } else { pages::of_rows(footer, row_group, rows).await? };
-    let requests = coalesce(pages.as_ref().map_or(&footer.selected.ranges[row_group], |pages| &pages.ranges));
+    let requests = match &pages {
+        Some(pages) => coalesce(&pages.ranges),
+        None => coalesce(&footer.row_groups[row_group].ranges()),
+    };
     let bytes = requests.iter().map(|request| request.end - request.start).sum();
     permit.keep(bytes);
     let parts = try_join_all(requests.into_iter().filter(|r| !r.is_empty()).map(|request| async move {
@@ -39,11 +42,11 @@ pub(super) async fn fetch(
     let data = Fetched { size: file.size, parts: parts.await? };
     Ok(match pages {
         Some(Pages { metadata, index_bytes, .. }) => {
-            FetchedRows { data, metadata, row_group: 0, bytes: bytes + index_bytes, finds_rows: true }
+            FetchedRows { data, metadata: Arc::new(metadata), bytes: bytes + index_bytes, finds_rows: true }
         }
         None => {
-            let finds_rows = !footer.has_lists();
-            FetchedRows { data, metadata: footer.metadata.clone(), row_group, bytes, finds_rows }
+            let metadata = footer.alone(row_group).map_err(|e| Fault::internal("a row group's columns").because(e))?;
+            FetchedRows { data, metadata: Arc::new(metadata), bytes, finds_rows: !footer.schema.has_lists() }
         }
     })
 }
@@ -52,9 +55,8 @@ pub(super) async fn fetch(
 #[derive(Clone)]
 pub(super) struct FetchedRows {
     pub(super) data: Fetched,
-    pub(super) metadata: ArrowReaderMetadata,
-    /// Number of the row group in `metadata`.
-    pub(super) row_group: usize,
+    /// A footer of this row group alone.
+    pub(super) metadata: Arc<ParquetMetaData>,
     /// Bytes that were read from the store.
     pub(super) bytes: u64,
     /// Whether the decoder finds rows in the middle without decoding earlier rows: pages of lists do not say how many rows they hold, but

@@ -1,64 +1,79 @@
-//! Reads the footers of Parquet files, kept for all epochs, and the types of columns over all files.
+//! Reads the footers of Parquet files. What reading needs of them is kept for all epochs; and the types of columns over all files.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use bytes::Bytes;
 use forebay_actors::Fault;
-use forebay_base::{catch_expected, panic_message};
-use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, TryStreamExt};
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
-use parquet::arrow::async_reader::MetadataFetch;
-use parquet::arrow::parquet_to_arrow_schema;
+use futures::{StreamExt, TryStreamExt};
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::errors::{ParquetError, Result as ParquetResult};
-use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
-use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
+use parquet::file::metadata::{FooterTail, ParquetMetaData};
 
-use super::selection::{self, Selection};
-use super::types;
+use super::row_group::RowGroup;
+use super::schemas::{FileSchema, Schemas};
+use super::selection::{self, Wanted};
 use crate::column_types::dictionary;
 use crate::file::DataFile;
 use crate::names::{names_of, unnamed_columns};
 use crate::partition_columns::PartitionColumns;
 use crate::requests::coalesce;
 use crate::store_error::store_fault;
-use crate::typed_columns;
+use crate::typed_columns::{self, FoundColumns};
 
 /// Footers that are fetched at once.
 const AT_ONCE: usize = 16;
 
 /// Bytes read from the end of a file at first: most footers are smaller, so that one request suffices.
-const FOOTER_GUESS: usize = 64 * 1024;
+const FOOTER_GUESS: u64 = 64 * 1024;
 
-/// One file, ready to be read.
+/// Bytes at the end of a file: the length of the footer before them, and a magic number.
+const TAIL: usize = 8;
+
+/// One file, ready to be read. It holds nothing of the columns that are not read.
 #[derive(Debug)]
 pub(crate) struct Footer {
     pub(crate) file: Arc<DataFile>,
-    pub(crate) metadata: ArrowReaderMetadata,
-    /// The columns that the job reads.
-    pub(crate) selected: Selection,
+    /// The columns of the file that are read.
+    pub(super) schema: Arc<FileSchema>,
+    /// The columns of batches.
+    pub(crate) found: FoundColumns,
+    pub(super) row_groups: Vec<RowGroup>,
+}
+
+/// A file, and all of its columns.
+pub(super) struct Parsed {
+    pub(super) file: DataFile,
+    pub(super) schema: Arc<FileSchema>,
+    pub(super) row_groups: Vec<RowGroup>,
 }
 
 impl Footer {
+    pub(crate) fn row_groups(&self) -> usize {
+        self.row_groups.len()
+    }
+
     pub(crate) fn rows(&self, row_group: usize) -> u64 {
-        self.metadata.metadata().row_group(row_group).num_rows().max(0) as u64
+        self.row_groups[row_group].rows.max(0) as u64
     }
 
     pub(super) fn rows_of_groups(&self) -> Vec<u64> {
-        (0..self.selected.ranges.len()).map(|row_group| self.rows(row_group)).collect()
+        (0..self.row_groups.len()).map(|row_group| self.rows(row_group)).collect()
     }
 
-    /// Bytes that are held for a row group at most, when its wanted columns are fetched.
+    /// Bytes that are held for a row group at most, when its columns are fetched.
     pub(super) fn cost(&self, row_group: usize) -> u64 {
-        coalesce(&self.selected.ranges[row_group]).iter().map(|r| r.end - r.start).sum()
+        coalesce(&self.row_groups[row_group].ranges()).iter().map(|r| r.end - r.start).sum()
     }
 
-    /// Whether a selected column is a list, or lies in one.
-    pub(super) fn has_lists(&self) -> bool {
-        let columns = self.metadata.metadata().file_metadata().schema_descr().columns();
-        columns.iter().enumerate().any(|(leaf, c)| c.max_rep_level() > 0 && self.selected.mask.leaf_included(leaf))
+    /// A footer of one row group alone.
+    pub(super) fn alone(&self, row_group: usize) -> ParquetResult<ParquetMetaData> {
+        self.row_groups[row_group].alone(&self.schema.parquet)
+    }
+
+    /// What the decoder needs, of a footer that [`alone`](Self::alone) made.
+    pub(super) fn for_decoder(&self, alone: &Arc<ParquetMetaData>) -> ParquetResult<ArrowReaderMetadata> {
+        self.schema.for_decoder(alone)
     }
 }
 
@@ -72,37 +87,84 @@ pub(crate) async fn load(
     as_text: &[String],
     dictionaries: bool,
 ) -> Result<Vec<Arc<Footer>>, Fault> {
-    let metadata: Vec<_> = futures::stream::iter(files)
-        .map(|file| async move {
-            let metadata = read(&file, dictionaries).await?;
-            Ok::<_, Fault>((file, metadata))
-        })
-        .buffered(AT_ONCE)
-        .try_collect()
-        .await?;
-    let (wanted, optional) = match columns {
-        Some(columns) => (columns.to_vec(), optional.to_vec()),
-        None => {
-            let names: Vec<_> =
-                metadata.iter().map(|(file, found)| (file.name.as_str(), names_of(found.schema()))).collect();
-            unnamed_columns(&names, of_all_files)
-        }
-    };
     let text = if dictionaries { dictionary() } else { DataType::Utf8 };
-    let folders = PartitionColumns::new(metadata.iter().map(|(file, _)| file), &wanted, as_text, &text);
-    let mut footers: Vec<Footer> = Vec::with_capacity(metadata.len());
-    for (file, metadata) in metadata {
-        let selected = selection::select(&file, &metadata, &wanted, &optional, &folders)?;
-        footers.push(Footer { file: Arc::new(file), metadata, selected });
+    let mut wanted = columns.map(|columns| {
+        let folders = PartitionColumns::new(files.iter(), columns, as_text, &text);
+        Wanted { columns: columns.to_vec(), optional: optional.to_vec(), folders }
+    });
+    let mut schemas = Schemas::new(dictionaries);
+    let (mut all_columns, mut footers) = (Vec::new(), Vec::with_capacity(files.len()));
+    let fetched = futures::stream::iter(files).map(|file| async move {
+        let bytes = read(&file).await?;
+        Ok::<_, Fault>((file, bytes))
+    });
+    let mut fetched = fetched.buffered(AT_ONCE);
+    while let Some((file, bytes)) = fetched.try_next().await? {
+        let parsed = parse(file, &bytes, &mut schemas)?;
+        match &wanted {
+            Some(wanted) => footers.push(selection::select(parsed, wanted, &mut schemas)),
+            None => all_columns.push(parsed),
+        }
     }
-    let files: Vec<_> = footers.iter().map(|footer| (&*footer.file, &footer.selected.found.schema)).collect();
+    if wanted.is_none() {
+        let names: Vec<_> =
+            all_columns.iter().map(|parsed| (parsed.file.name.as_str(), names_of(&parsed.schema.arrow))).collect();
+        let (columns, optional) = unnamed_columns(&names, of_all_files);
+        let files = all_columns.iter().map(|parsed| &parsed.file);
+        let folders = PartitionColumns::new(files, &columns, as_text, &text);
+        let wanted = wanted.insert(Wanted { columns, optional, folders });
+        footers.extend(all_columns.into_iter().map(|parsed| selection::select(parsed, wanted, &mut schemas)));
+    }
+    let mut footers = footers.into_iter().collect::<Result<Vec<Footer>, Fault>>()?;
+    let files: Vec<_> = footers.iter().map(|footer| (&*footer.file, &footer.found.schema)).collect();
     if let Some(schema) = typed_columns::unified(&files)? {
-        footers.iter_mut().for_each(|footer| footer.selected.found.read_as(&schema));
+        footers.iter_mut().for_each(|footer| footer.found.read_as(&schema));
     }
     Ok(footers.into_iter().map(Arc::new).collect())
 }
 
-async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata, Fault> {
+/// The bytes of a footer, without the tail.
+async fn read(file: &DataFile) -> Result<Bytes, Fault> {
+    let fetch = |range| async { file.get(range).await.map_err(|e| ParquetError::External(Box::new(e))) };
+    let all = async {
+        let size = file.size;
+        let end = size
+            .checked_sub(TAIL as u64)
+            .ok_or_else(|| ParquetError::EOF(format!("file size of {size} is less than footer")))?;
+        let first = size.saturating_sub(FOOTER_GUESS);
+        let guess = fetch(first..size).await?;
+        let tail = guess.len().checked_sub(TAIL).filter(|_| guess.len() as u64 == size - first);
+        let tail = tail.ok_or_else(|| {
+            ParquetError::EOF(format!("metadata requires {} bytes, but could only read {}", size - first, guess.len()))
+        })?;
+        let tail = FooterTail::try_from(&guess[tail..])?;
+        if tail.is_encrypted_footer() {
+            return Err(ParquetError::General(ENCRYPTED.to_owned()));
+        }
+        let start = end.checked_sub(tail.metadata_length() as u64).ok_or_else(|| {
+            let needed = tail.metadata_length() + TAIL;
+            ParquetError::EOF(format!("file size of {size} is less than footer + metadata {needed}"))
+        })?;
+        match start.checked_sub(first) {
+            Some(from) => Ok(guess.slice(from as usize..guess.len() - TAIL)),
+            None => fetch(start..end).await,
+        }
+    };
+    all.await.map_err(|e| fault(file, e))
+}
+
+fn parse(file: DataFile, bytes: &Bytes, schemas: &mut Schemas) -> Result<Parsed, Fault> {
+    let parsed = Arc::new(schemas.parse(bytes).map_err(|e| fault(&file, e))?);
+    let schema = schemas.whole(&file.name, bytes, &parsed)?;
+    let row_groups = parsed.row_groups().iter().map(RowGroup::new).collect();
+    Ok(Parsed { file, schema, row_groups })
+}
+
+/// What the error says of a file whose last four bytes are PARE instead of PAR1.
+const ENCRYPTED: &str = "encrypted footer";
+
+/// The fault of a footer that cannot be read.
+fn fault(file: &DataFile, error: ParquetError) -> Fault {
     let name = &file.name;
     let cut = || {
         Fault::user(format!(
@@ -110,111 +172,27 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
             file.size
         ))
     };
-    let metadata = ParquetMetaDataReader::new()
-        .with_prefetch_hint(Some(FOOTER_GUESS.min(file.size as usize)))
-        .load_and_finish(Fetch::Store(file), file.size)
-        .await
-        .map_err(|e| match e {
-            ParquetError::External(e) => match e.downcast::<object_store::Error>() {
-                Ok(e) => store_fault(&format!("cannot read the footer of `{name}`"), *e),
-                // For instance, the footer has text that is not UTF-8.
-                Err(e) => cut().because(e),
-            },
-            // Its last four bytes are PARE instead of PAR1.
-            e if e.to_string().contains("encrypted footer") => Fault::user(format!(
-                "`{name}` is encrypted, which Forebay does not read: write the file again without encryption"
-            )),
-            e => cut().because(e),
-        })?;
-    let metadata = Arc::new(metadata);
-    let plain = as_written(name, &metadata)?;
-    let read_as = |dictionaries| {
-        let schema = types::read_as(plain.schema(), plain.parquet_schema(), dictionaries);
-        let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
-        arrow_metadata(&metadata, options)
-    };
-    // A file whose strings cannot be read as dictionaries is read in its own types.
-    match read_as(dictionaries) {
-        Err(_) if dictionaries => read_as(false),
-        read => read,
-    }
-    .map_err(|e| Fault::user(format!("`{name}` has columns of types that cannot be read")).because(e))
-}
-
-/// The columns in the types of the Arrow schema that the writer left in the footer. If this schema has types that the crate does not know,
-/// such as the integers of 128 bits of polars, the columns have Parquet's own types.
-fn as_written(name: &str, metadata: &Arc<ParquetMetaData>) -> Result<ArrowReaderMetadata, Fault> {
-    let read = |skip| arrow_metadata(metadata, ArrowReaderOptions::new().with_skip_arrow_metadata(skip));
-    read(false).or_else(|_| read(true)).map_err(|e| {
-        let what = match unknown_column(metadata) {
-            Some(column) => format!("column `{column}` of `{name}` has a type that cannot be read"),
-            None => format!("`{name}` has columns of types that cannot be read"),
-        };
-        Fault::user(format!("{what}: write the file again with other types")).because(e)
-    })
-}
-
-/// The first column whose type in Parquet has no type in Arrow.
-fn unknown_column(metadata: &ParquetMetaData) -> Option<&str> {
-    // Each in a schema of its own: a mask leaves out columns too late.
-    let alone = |column: &TypePtr| {
-        let schema = Type::group_type_builder("schema").with_fields(vec![Arc::clone(column)]).build()?;
-        parquet_to_arrow_schema(&SchemaDescriptor::new(Arc::new(schema)), None)
-    };
-    let is_known = |column: &TypePtr| matches!(catch_expected(|| alone(column)), Ok(Ok(_)));
-    let columns = metadata.file_metadata().schema_descr().root_schema().get_fields();
-    columns.iter().find(|column| !is_known(column)).map(|column| column.name())
-}
-
-/// The columns as Arrow sees them. The crate panics at some damaged Arrow schemas in the footer; here that is an error.
-fn arrow_metadata(
-    metadata: &Arc<ParquetMetaData>,
-    options: ArrowReaderOptions,
-) -> Result<ArrowReaderMetadata, ParquetError> {
-    let read = || ArrowReaderMetadata::try_new(Arc::clone(metadata), options);
-    catch_expected(read).unwrap_or_else(|panic| Err(ParquetError::General(panic_message(&*panic).to_owned())))
-}
-
-/// Where the parser of footers gets its bytes from.
-pub(super) enum Fetch<'a> {
-    Store(&'a DataFile),
-    /// Bytes that were read, and the first one's place in the file.
-    Read(u64, Bytes),
-}
-
-impl MetadataFetch for Fetch<'_> {
-    fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
-        match self {
-            Self::Store(file) => {
-                async move { file.get(range).await.map_err(|e| ParquetError::External(Box::new(e))) }.boxed()
-            }
-            Self::Read(start, bytes) => {
-                let within = range.start.checked_sub(*start).zip(range.end.checked_sub(*start));
-                let within = within.filter(|(from, to)| from <= to && *to <= bytes.len() as u64);
-                let bytes = within.map(|(from, to)| bytes.slice(from as usize..to as usize));
-                async move { bytes.ok_or_else(|| ParquetError::EOF(format!("bytes {range:?} were not read"))) }.boxed()
-            }
-        }
+    match error {
+        ParquetError::External(e) => match e.downcast::<object_store::Error>() {
+            Ok(e) => store_fault(&format!("cannot read the footer of `{name}`"), *e),
+            // For instance, the footer has text that is not UTF-8.
+            Err(e) => cut().because(e),
+        },
+        e if e.to_string().contains(ENCRYPTED) => Fault::user(format!(
+            "`{name}` is encrypted, which Forebay does not read: write the file again without encryption"
+        )),
+        e => cut().because(e),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use parquet::file::metadata::FileMetaData;
-    use parquet::schema::parser::parse_message_type;
+    use arrow::array::{ArrayRef, Int64Array};
+    use arrow::record_batch::RecordBatch;
+    use parquet::arrow::ArrowWriter;
 
     use super::*;
     use crate::input::Input;
-
-    #[test]
-    fn a_column_of_a_type_that_arrow_does_not_have_is_named() {
-        let schema =
-            "message m { required int32 a; required group pairs (LIST) { required int32 x; required int32 y; } }";
-        let schema = Arc::new(SchemaDescriptor::new(Arc::new(parse_message_type(schema).unwrap())));
-        let metadata = ParquetMetaData::new(FileMetaData::new(2, 1, None, None, schema, None), Vec::new());
-        let said = as_written("f.parquet", &Arc::new(metadata)).unwrap_err().to_string();
-        assert!(said.contains("column `pairs` of `f.parquet` has a type that cannot be read"), "{said}");
-    }
 
     /// A bug: it was called not whole, as if it were still being written.
     #[tokio::test]
@@ -226,5 +204,48 @@ mod tests {
         std::fs::write(&path, "of another length, and no Parquet file").unwrap();
         let said = load(files, None, &[], false, &[], false).await.unwrap_err().to_string();
         assert!(said.contains("a.parquet") && said.contains("was replaced or changed after it was listed"), "{said}");
+    }
+
+    /// A bug: every footer was kept with all of its columns and their statistics: 1.4 KB for each column of each file.
+    #[tokio::test]
+    async fn files_with_many_columns_share_their_schema_and_keep_only_the_columns_that_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |file: &str, columns: usize, key: i64, note: &str| {
+            let values = |column: usize| -> ArrayRef { Arc::new(Int64Array::from(vec![key + column as i64])) };
+            let names = (0..columns).map(|column| (format!("c{column}"), values(column)));
+            let rows = RecordBatch::try_from_iter(names).unwrap();
+            let metadata = [("pandas".to_owned(), note.to_owned())].into();
+            let schema = Arc::new(rows.schema().as_ref().clone().with_metadata(metadata));
+            let mut file =
+                ArrowWriter::try_new(std::fs::File::create(dir.path().join(file)).unwrap(), Arc::clone(&schema), None)
+                    .unwrap();
+            file.write(&rows.with_schema(schema).unwrap()).unwrap();
+            file.close().unwrap();
+        };
+        write("a.parquet", 300, 1, "x");
+        write("b.parquet", 300, 200, "x");
+        // Pandas notes the range of the rows of each file.
+        write("c.parquet", 300, 3, "y");
+        write("d.parquet", 301, 4, "x");
+        let load = |columns: Option<&'static [&'static str]>| {
+            let columns = columns.map(|names| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+            let path = dir.path().to_owned();
+            async move {
+                let files = Input::from(path).list().await.unwrap();
+                load(files, columns.as_deref(), &[], false, &[], true).await.unwrap()
+            }
+        };
+        let footers = load(Some(&["c7", "c299", "c5"])).await;
+        for footer in &footers {
+            assert_eq!(footer.row_groups[0].chunks.len(), 3);
+            assert!(Arc::ptr_eq(&footer.schema, &footers[0].schema), "{}", footer.file.name);
+            assert!(Arc::ptr_eq(&footer.found.schema, &footers[0].found.schema));
+            let alone = footer.alone(0).unwrap();
+            let columns: Vec<_> = alone.row_group(0).columns().iter().map(|c| c.column_path().string()).collect();
+            assert_eq!(columns, ["c5", "c7", "c299"]);
+        }
+        let all = load(None).await;
+        assert!(all.iter().all(|footer| footer.row_groups[0].chunks.len() == 300));
+        assert!(Arc::ptr_eq(&all[0].schema, &all[3].schema));
     }
 }

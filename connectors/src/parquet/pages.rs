@@ -5,15 +5,17 @@
 
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 
+use bytes::Bytes;
 use forebay_actors::Fault;
 use futures::FutureExt;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
-use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use futures::future::BoxFuture;
+use parquet::arrow::async_reader::MetadataFetch;
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use parquet::file::page_index::offset_index::PageLocation;
 
-use super::footer::{Fetch, Footer};
+use super::footer::Footer;
 
 /// A row group of fewer bytes is fetched whole: to read its index takes a round trip to the store.
 const WORTH: u64 = 1 << 20;
@@ -24,7 +26,7 @@ const MOST_INDEX: u64 = 16 << 20;
 /// The pages of some rows of a row group.
 pub(super) struct Pages {
     /// A footer of this row group alone, with the places of its pages.
-    pub(super) metadata: ArrowReaderMetadata,
+    pub(super) metadata: ParquetMetaData,
     /// The byte ranges of the pages that hold the rows, and of the dictionaries, sorted.
     pub(super) ranges: Vec<Range<u64>>,
     /// Bytes of the index that were read.
@@ -37,51 +39,48 @@ pub(super) struct Pages {
 /// # Errors
 /// The fault of the store.
 pub(super) async fn of_rows(footer: &Footer, row_group: usize, rows: &Range<u64>) -> Result<Option<Pages>, Fault> {
-    let group = footer.metadata.metadata().row_group(row_group);
     if footer.cost(row_group) < WORTH {
         return Ok(None);
     }
-    let Some(index) = index_range(group, footer.file.size) else { return Ok(None) };
+    let index = footer.row_groups[row_group].index_range();
+    let index = index.filter(|range| range.end <= footer.file.size && range.end - range.start <= MOST_INDEX);
+    let (Some(index), Ok(alone)) = (index, footer.alone(row_group)) else { return Ok(None) };
     let bytes = footer.file.read(index.clone()).await?;
-    let file = footer.metadata.metadata().file_metadata().clone();
-    let alone = ParquetMetaData::new(file, vec![group.clone()]);
     let mut reader = ParquetMetaDataReader::new_with_metadata(alone)
         .with_column_index_policy(PageIndexPolicy::Skip)
         .with_offset_index_policy(PageIndexPolicy::Optional);
     // An index that cannot be read, or at which the parser panics, is no loss: the pages have headers, too.
-    let load = AssertUnwindSafe(reader.load_page_index(Fetch::Read(index.start, bytes))).catch_unwind();
+    let load = AssertUnwindSafe(reader.load_page_index(Index { start: index.start, bytes })).catch_unwind();
     if !matches!(load.await, Ok(Ok(()))) {
         return Ok(None);
     }
     let Ok(metadata) = reader.finish() else { return Ok(None) };
-    let Some(ranges) = ranges(footer, &metadata, rows) else { return Ok(None) };
-    let options = ArrowReaderOptions::new().with_schema(Arc::clone(footer.metadata.schema()));
-    let Ok(metadata) = ArrowReaderMetadata::try_new(Arc::new(metadata), options) else { return Ok(None) };
+    let Some(ranges) = ranges(&metadata, rows) else { return Ok(None) };
     Ok(Some(Pages { metadata, ranges, index_bytes: index.end - index.start }))
 }
 
-/// Where the offset indexes of all columns of a row group lie.
-fn index_range(group: &RowGroupMetaData, file_size: u64) -> Option<Range<u64>> {
-    let mut all: Option<Range<u64>> = None;
-    for column in group.columns() {
-        let start = u64::try_from(column.offset_index_offset()?).ok()?;
-        let end = start.checked_add(u64::try_from(column.offset_index_length()?).ok()?)?;
-        let known = all.unwrap_or(start..end);
-        all = Some(known.start.min(start)..known.end.max(end));
-    }
-    all.filter(|range| range.end <= file_size && range.end - range.start <= MOST_INDEX)
+/// The bytes of the indexes, and the first one's place in the file.
+struct Index {
+    start: u64,
+    bytes: Bytes,
 }
 
-/// The byte ranges of the wanted columns' pages that hold `rows`, sorted. `None` if the index contradicts the footer.
-fn ranges(footer: &Footer, alone: &ParquetMetaData, rows: &Range<u64>) -> Option<Vec<Range<u64>>> {
+impl MetadataFetch for Index {
+    fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
+        let within = range.start.checked_sub(self.start).zip(range.end.checked_sub(self.start));
+        let within = within.filter(|(from, to)| from <= to && *to <= self.bytes.len() as u64);
+        let bytes = within.map(|(from, to)| self.bytes.slice(from as usize..to as usize));
+        async move { bytes.ok_or_else(|| ParquetError::EOF(format!("bytes {range:?} were not read"))) }.boxed()
+    }
+}
+
+/// The byte ranges of the columns' pages that hold `rows`, sorted. `None` if the index contradicts the footer.
+fn ranges(alone: &ParquetMetaData, rows: &Range<u64>) -> Option<Vec<Range<u64>>> {
     let index = alone.offset_index()?.first()?;
     let group = alone.row_group(0);
     let all_rows = u64::try_from(group.num_rows()).ok()?;
     let mut ranges: Vec<Range<u64>> = Vec::new();
     for (leaf, column) in group.columns().iter().enumerate() {
-        if !footer.selected.mask.leaf_included(leaf) {
-            continue;
-        }
         let (start, length) = column.byte_range();
         let chunk = start..start.checked_add(length)?;
         let pages = index.get(leaf)?.page_locations();

@@ -1,94 +1,78 @@
 //! The columns wanted of a Parquet file, and where it places them.
 
-use std::ops::Range;
+use std::sync::Arc;
 
 use forebay_actors::Fault;
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::basic::Compression;
 
+use super::footer::{Footer, Parsed};
+use super::row_group::{Chunk, RowGroup};
+use super::schemas::{FileSchema, Schemas};
 use crate::column_types::in_batches;
 use crate::file::DataFile;
 use crate::partition_columns::PartitionColumns;
-use crate::typed_columns::{self, FoundColumns};
+use crate::typed_columns;
 
-/// The columns wanted of one file.
-#[derive(Debug)]
-pub(crate) struct Selection {
-    pub(crate) mask: ProjectionMask,
-    pub(crate) found: FoundColumns,
-    /// For each row group the byte ranges of the columns wanted, checked against the file's size, sorted.
-    pub(crate) ranges: Vec<Vec<Range<u64>>>,
+/// The columns that are read of all files.
+pub(super) struct Wanted {
+    pub(super) columns: Vec<String>,
+    /// Those that a file may lack.
+    pub(super) optional: Vec<String>,
+    pub(super) folders: PartitionColumns,
 }
 
-/// Finds the columns `wanted` and checks where the file places them.
-pub(super) fn select(
-    file: &DataFile,
-    metadata: &ArrowReaderMetadata,
-    wanted: &[String],
-    optional: &[String],
-    folders: &PartitionColumns,
-) -> Result<Selection, Fault> {
-    let found = typed_columns::find(file, metadata.schema().fields(), wanted, optional, folders, in_batches)?;
-    let mask = ProjectionMask::roots(metadata.parquet_schema(), found.places.iter().copied());
-    let ranges = ranges(file, metadata, &mask)?;
-    Ok(Selection { mask, found, ranges })
+/// Finds the columns wanted in a file, checks where the file places them, and forgets the other columns.
+pub(super) fn select(parsed: Parsed, wanted: &Wanted, schemas: &mut Schemas) -> Result<Footer, Fault> {
+    let Parsed { file, schema: whole, row_groups } = parsed;
+    let Wanted { columns, optional, folders } = wanted;
+    let mut found = typed_columns::find(&file, whole.arrow.fields(), columns, optional, folders, in_batches)?;
+    let places = std::mem::take(&mut found.places);
+    let leaves: Vec<usize> = whole.leaves(&places).collect();
+    let select = |(number, group): (usize, RowGroup)| {
+        let chunk = |&leaf: &usize| checked(&file, &whole, number, leaf, group.chunks[leaf]);
+        Ok(RowGroup { rows: group.rows, chunks: leaves.iter().map(chunk).collect::<Result<_, Fault>>()? })
+    };
+    let row_groups = row_groups.into_iter().enumerate().map(select).collect::<Result<_, Fault>>()?;
+    let schema = schemas
+        .read(&whole, places)
+        .map_err(|e| Fault::user(format!("`{}` has columns of types that cannot be read", file.name)).because(e))?;
+    Ok(Footer { file: Arc::new(file), schema, found, row_groups })
 }
 
-/// For each row group the byte ranges of the columns in `mask`, sorted.
-fn ranges(
-    file: &DataFile,
-    metadata: &ArrowReaderMetadata,
-    mask: &ProjectionMask,
-) -> Result<Vec<Vec<Range<u64>>>, Fault> {
-    let parquet = metadata.metadata();
-    let mut ranges = Vec::with_capacity(parquet.num_row_groups());
-    for (number, group) in parquet.row_groups().iter().enumerate() {
-        let mut of_group = Vec::new();
-        for (leaf, column) in group.columns().iter().enumerate() {
-            if !mask.leaf_included(leaf) {
-                continue;
-            }
-            if let codec @ (Compression::BROTLI(_) | Compression::LZO) = column.compression() {
-                let codec = if codec == Compression::LZO { "lzo" } else { "brotli" };
-                return Err(Fault::user(format!(
-                    "`{}`, column `{}`: compressed with {codec}, which Forebay does not read: write the file again \
-                     with zstd, snappy, gzip, lz4 or uncompressed",
-                    file.name,
-                    column.column_path().string(),
-                )));
-            }
-            // `byte_range` panics on what a damaged footer may hold.
-            let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
-            let range = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
-            let range = range.and_then(|(start, len)| Some(start..start.checked_add(len)?));
-            match range.filter(|range| range.end <= file.size) {
-                Some(range) => of_group.push(range),
-                None => {
-                    return Err(Fault::user(format!(
-                        "`{}`, row group {number}, column `{}`: the footer places it at byte {start}, {} bytes long, \
-                         but the file has {} bytes: the file is damaged, write it again",
-                        file.name,
-                        column.column_path().string(),
-                        column.compressed_size(),
-                        file.size,
-                    )));
-                }
-            }
-        }
-        of_group.sort_by_key(|range| range.start);
-        ranges.push(of_group);
+/// A column chunk that can be read.
+///
+/// # Errors
+/// A user fault that names file and column, if its codec is none of Forebay's or if it does not lie in the file.
+fn checked(file: &DataFile, schema: &FileSchema, row_group: usize, leaf: usize, chunk: Chunk) -> Result<Chunk, Fault> {
+    let column = || schema.parquet.column(leaf).path().string();
+    if let codec @ (Compression::BROTLI(_) | Compression::LZO) = chunk.codec() {
+        let codec = if codec == Compression::LZO { "lzo" } else { "brotli" };
+        return Err(Fault::user(format!(
+            "`{}`, column `{}`: compressed with {codec}, which Forebay does not read: write the file again \
+             with zstd, snappy, gzip, lz4 or uncompressed",
+            file.name,
+            column(),
+        )));
     }
-    Ok(ranges)
+    if chunk.range().is_none_or(|range| range.end > file.size) {
+        return Err(Fault::user(format!(
+            "`{}`, row group {row_group}, column `{}`: the footer places it at byte {}, {} bytes long, \
+             but the file has {} bytes: the file is damaged, write it again",
+            file.name,
+            column(),
+            chunk.start,
+            chunk.bytes,
+            file.size,
+        )));
+    }
+    Ok(chunk)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
+    use bytes::Bytes;
     use object_store::memory::InMemory;
     use object_store::path::Path;
-    use parquet::arrow::arrow_reader::ArrowReaderOptions;
     use parquet::basic::BrotliLevel;
     use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, ParquetMetaData, RowGroupMetaData};
     use parquet::schema::parser::parse_message_type;
@@ -98,7 +82,7 @@ mod tests {
     use crate::partition::Partitions;
 
     /// The footer of a file of 100 bytes with one column `a` at byte `at`.
-    fn selected(codec: Compression, at: i64) -> Result<Selection, Fault> {
+    fn selected(codec: Compression, at: i64) -> Result<Footer, Fault> {
         let schema = parse_message_type("message m { required int32 a; }").unwrap();
         let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
         let column = ColumnChunkMetaData::builder(schema.column(0))
@@ -108,9 +92,10 @@ mod tests {
             .build()
             .unwrap();
         let group = RowGroupMetaData::builder(Arc::clone(&schema)).set_column_metadata(vec![column]).set_num_rows(1);
-        let metadata =
-            ParquetMetaData::new(FileMetaData::new(2, 1, None, None, schema, None), vec![group.build().unwrap()]);
-        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()).unwrap();
+        let groups = vec![group.build().unwrap()];
+        let parsed = ParquetMetaData::new(FileMetaData::new(2, 1, None, None, schema, None), groups.clone());
+        let mut schemas = Schemas::new(true);
+        let schema = schemas.whole("f.parquet", &Bytes::new(), &Arc::new(parsed)).unwrap();
         let file = DataFile {
             store: Arc::new(InMemory::new()),
             path: Path::from("f"),
@@ -119,12 +104,14 @@ mod tests {
             name: "f.parquet".into(),
             partitions: Partitions::default(),
         };
-        select(&file, &metadata, &["a".to_owned()], &[], &PartitionColumns::default())
+        let parsed = Parsed { file, schema, row_groups: groups.iter().map(RowGroup::new).collect() };
+        let (optional, folders) = (Vec::new(), PartitionColumns::default());
+        select(parsed, &Wanted { columns: vec!["a".to_owned()], optional, folders }, &mut schemas)
     }
 
     #[test]
     fn codecs_that_are_not_read_and_places_outside_the_file_are_refused_by_name() {
-        assert_eq!(selected(Compression::SNAPPY, 4).unwrap().ranges[0].first(), Some(&(4..14)));
+        assert_eq!(selected(Compression::SNAPPY, 4).unwrap().row_groups[0].ranges().first(), Some(&(4..14)));
         for (codec, name) in [(Compression::BROTLI(BrotliLevel::default()), "brotli"), (Compression::LZO, "lzo")] {
             let said = selected(codec, 4).unwrap_err().to_string();
             assert!(said.contains(&format!("`f.parquet`, column `a`: compressed with {name}")), "{said}");

@@ -93,8 +93,8 @@ impl ParquetSource {
         self
     }
 
-    /// Whether string columns come as `Dictionary(Int32, Utf8)`, which decodes and hashes about twice as fast, or in the
-    /// type the file names. Default true.
+    /// Whether string columns come as `Dictionary(Int32, Utf8)`, and binary columns as `Dictionary(Int32, Binary)`, which decode and hash
+    /// about twice as fast, or in the type the file names. Default true.
     #[must_use]
     pub fn dictionaries(mut self, yes: bool) -> Self {
         self.dictionaries = yes;
@@ -110,7 +110,7 @@ impl ParquetSource {
 
     /// The columns that `next` yields; `None` before `open`.
     pub fn schema(&self) -> Option<SchemaRef> {
-        self.footers.first().map(|footer| Arc::clone(&footer.selected.found.schema))
+        self.footers.first().map(|footer| Arc::clone(&footer.found.schema))
     }
 
     /// Rows of one epoch; 0 before `open`.
@@ -252,21 +252,22 @@ impl Decode {
     fn run(self, fetched: FetchedRows, output: &JobOutput<Rows>) -> Result<(), Stop> {
         let Range { start, end } = self.part.rows;
         let mut row = start;
-        let FetchedRows { data, metadata, row_group, .. } = fetched;
-        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(data.clone(), metadata)
-            .with_projection(self.footer.selected.mask.clone())
-            .with_row_groups(vec![row_group])
-            .with_batch_size(self.batch_rows);
-        if start > 0 {
-            builder = builder.with_offset(usize::try_from(start).unwrap_or(usize::MAX));
-        }
-        if end < self.footer.rows(self.group) {
-            builder = builder.with_limit(usize::try_from(end - start).unwrap_or(usize::MAX));
-        }
+        let FetchedRows { data, metadata, .. } = fetched;
         // A decoder may panic on unforeseen bytes: the file is at fault, not the program.
-        let mut reader = self.guard(row, &data, || builder.build())?;
+        let mut reader = self.guard(row, &data, || {
+            let metadata = self.footer.for_decoder(&metadata)?;
+            let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(data.clone(), metadata)
+                .with_batch_size(self.batch_rows);
+            if start > 0 {
+                builder = builder.with_offset(usize::try_from(start).unwrap_or(usize::MAX));
+            }
+            if end < self.footer.rows(self.group) {
+                builder = builder.with_limit(usize::try_from(end - start).unwrap_or(usize::MAX));
+            }
+            builder.build()
+        })?;
         while let Some(batch) = self.guard(row, &data, || reader.next().transpose())? {
-            let batch = self.footer.selected.found.in_order(&batch)?;
+            let batch = self.footer.found.in_order(&batch)?;
             let (rows, bytes) = (batch.num_rows(), batch_bytes(&batch));
             let mut at = 0;
             while at < rows {

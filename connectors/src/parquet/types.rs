@@ -6,14 +6,14 @@ use arrow::datatypes::{DataType, Field, FieldRef, Schema, TimeUnit};
 use parquet::basic::Type;
 use parquet::schema::types::SchemaDescriptor;
 
-use crate::column_types::{dictionary, is_text};
+use crate::column_types::{dictionary, dictionary_of, is_binary, is_text};
 
 /// The schema `plain`, with other types for some kinds of columns.
 ///
 /// INT96, the timestamp of Hive, Impala and older Spark, counts days and nanoseconds; in 64 bits nanoseconds last from 1677 to 2262 only
 /// and would wrap silently. Its writers use microseconds at most, so it becomes microseconds in UTC, as newer Spark writes.
 ///
-/// Strings become dictionaries, if asked: a page's distinct values are decoded, and later hashed, once. Other dictionaries and list views,
+/// Strings and binary values become dictionaries, if asked: a page's distinct values are decoded, and later hashed, once. Other dictionaries and list views,
 /// which only the writer's Arrow schema has, become values and lists.
 pub(super) fn read_as(plain: &Schema, parquet: &SchemaDescriptor, dictionaries: bool) -> Schema {
     // For each column the number of its leaves, and of its INT96 leaves. A struct or a map is never a feature, so its members stay as they
@@ -28,6 +28,7 @@ pub(super) fn read_as(plain: &Schema, parquet: &SchemaDescriptor, dictionaries: 
         let kind = match of_values(field.data_type()) {
             kind if leaves == (1, 1) => in_micros(&kind),
             kind if dictionaries && is_text(&kind) => dictionary(),
+            kind if dictionaries && is_binary(&kind) => dictionary_of(DataType::Binary),
             kind => kind,
         };
         field.as_ref().clone().with_data_type(kind)
