@@ -135,11 +135,8 @@ mod tests {
         let wide: Vec<u64> = (0..5).rev().map(|at| in_group(at, 1)).collect();
         for table in [&one, &three] {
             for keys in narrow.chunks(1000).chain([&wide[..]]) {
-                let row = |key: &u64| {
-                    (0..300).map(
-                        move |at| if at == 0 || group_of(*key) == 1 { (*key % 1000) as f32 + at as f32 } else { 0.0 },
-                    )
-                };
+                let value = |key, at| if at == 0 || group_of(key) == 1 { (key % 1000) as f32 + at as f32 } else { 0.0 };
+                let row = |&key: &u64| (0..300).map(move |at| value(key, at));
                 let weights: Vec<f32> = keys.iter().flat_map(row).collect();
                 block_on(table.import(keys, &weights, None)).unwrap();
             }
