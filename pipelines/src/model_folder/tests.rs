@@ -43,9 +43,9 @@ fn a_model_that_is_loaded_for_its_weights_has_no_state_in_memory_and_is_saved_li
     let whole = Model::load(with_state.as_path(), 1).unwrap();
     let weights = Model::load_weights(with_state.as_path(), 1, &Context::default()).unwrap();
     assert_eq!(weights.version().unwrap(), whole.version().unwrap());
-    // 20 floats, 52 with the state, and up to 48 bytes of the index.
+    // 20 floats, 52 with the state, and for so few rows about 64 bytes of the index and of pages that are not full.
     let bytes = [&whole, &weights].map(|model| bytes_per_row(&model.table));
-    assert!(bytes[0] > 208.0 && (80.0..140.0).contains(&bytes[1]), "{bytes:?}");
+    assert!(bytes[0] > 208.0 && (80.0..160.0).contains(&bytes[1]), "{bytes:?}");
     assert!(whole.optimizer.is_some() && weights.optimizer.is_none());
     push(&whole).unwrap();
     let said = push(&weights).unwrap_err().to_string();
@@ -57,6 +57,6 @@ fn a_model_that_is_loaded_for_its_weights_has_no_state_in_memory_and_is_saved_li
         saved.map(|manifest| format!("{:?}", (manifest.tables, manifest.dense, manifest.optimizer)));
     assert_eq!(found, expected, "the same files, and the table as the job has it");
     let back = Model::load(without.as_path(), 1).unwrap();
-    assert!(bytes_per_row(&back.table) < 140.0, "a folder without state is loaded for its weights");
+    assert!(bytes_per_row(&back.table) < 160.0, "a folder without state is loaded for its weights");
     assert!(push(&back).is_err());
 }
