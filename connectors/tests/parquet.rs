@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryArray, Date32Array, Date64Array, DictionaryArray, FixedSizeBinaryArray, Float32Array, Int8Array,
-    Int32Array, Int64Array, ListArray, StringArray, StructArray,
+    Array, ArrayRef, AsArray, BinaryArray, Date32Array, Date64Array, DictionaryArray, FixedSizeBinaryArray,
+    Float32Array, Int8Array, Int32Array, Int64Array, ListArray, StringArray, StructArray,
 };
 use arrow::datatypes::{DataType, Date32Type, Field, Float32Type, Float64Type, Int8Type, Int32Type, Int64Type, Schema};
 use arrow::record_batch::RecordBatch;
