@@ -83,16 +83,18 @@ fn a_server_that_others_reach_needs_a_token_and_tls() {
 /// The connection of another process may have the port of a coordinator that is started again.
 #[test]
 fn a_process_whose_address_is_taken_waits_for_it() {
-    let mut run = Run::local(&job(ROWS, &["placement.ps=1"]));
-    let other = TcpListener::bind(run.coordinator()).unwrap();
-    run.start(&["ps 0"]);
-    run.until_said("ps 0", "is another process there already?: Address already in use");
-    drop(other);
-    run.start(&["trainer 0"]);
-    run.end_well(&["trainer 0", "ps 0"]);
-    let _other = TcpListener::bind(run.coordinator()).unwrap();
-    run.start(&["ps 0@late"]);
-    run.end_with("ps 0@late", 2, "is another process there already?");
+    in_time(|_| {
+        let mut run = Run::local(&job(ROWS, &["placement.ps=1"]));
+        let other = TcpListener::bind(run.coordinator()).unwrap();
+        run.start(&["ps 0"]);
+        run.until_said("ps 0", "is another process there already?: Address already in use");
+        drop(other);
+        run.start(&["trainer 0"]);
+        run.end_well(&["trainer 0", "ps 0"]);
+        let _other = TcpListener::bind(run.coordinator()).unwrap();
+        run.start(&["ps 0@late"]);
+        run.end_with("ps 0@late", 2, "is another process there already?");
+    });
 }
 
 #[test]
