@@ -52,7 +52,7 @@ test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, sev
 	cargo build --workspace --features otel --examples
 	cargo test --workspace --no-run --features otel $(NATIVE_TESTS:%=--test %)
 	failed=0; \
-	cargo test --workspace --no-fail-fast --features otel $(BESIDE:%=--test %) >target/beside.log 2>&1 & beside=$$!; \
+	RUST_TEST_THREADS=3 cargo test --workspace --no-fail-fast --features otel $(BESIDE:%=--test %) >target/beside.log 2>&1 & beside=$$!; \
 	cargo test --workspace --no-fail-fast --features otel $(patsubst %,--test %,$(filter-out $(BESIDE),$(NATIVE_TESTS))) || failed=1; \
 	cargo test --workspace --no-fail-fast --features otel --doc || failed=1; \
 	wait $$beside || failed=1; cat target/beside.log; \
