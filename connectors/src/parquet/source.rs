@@ -12,7 +12,8 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use super::cuts::Cuts;
 use super::encryption::encrypted_column;
 use super::fetch::{self, Fetched, FetchedRows};
-use super::footer::{self, Footer};
+use super::footer::Footer;
+use super::footers;
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::input::Input;
 use crate::lease::{Leases, total_rows};
@@ -149,7 +150,7 @@ impl Source for ParquetSource {
     /// Reads all footers, checks the columns, and starts to fetch.
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let files = self.input.list().await?;
-        self.footers = footer::load(
+        self.footers = footers::load(
             files,
             self.columns.as_deref(),
             &self.optional,
