@@ -95,8 +95,8 @@ pub(crate) fn by_statistics<'a>(job: &Job, open: Vec<&'a DenseColumn>) -> (Featu
     (known.into_iter().filter_map(of_known).collect(), unknown)
 }
 
-/// The [open features](Columns::open_features) of `later` of which the sample of an earlier run, with the columns `earlier`, saw no two
-/// values: their inputs were 0 in that run, so no weight depends on their scale.
+/// The [open features](Columns::open_features) of `later` that had no two different values in the sample of an earlier run, which had the
+/// columns `earlier`. Their inputs were 0 in that run, so no weight depends on their scale.
 pub(crate) fn without_difference<'a>(earlier: &Columns, later: &'a Columns) -> Vec<&'a DenseColumn> {
     let scales = earlier.scales_for(later);
     let saw_no_two_values = |feature: &&DenseColumn| {

@@ -193,10 +193,10 @@ impl Hosts {
     /// Cuts two hosts off from each other, for good: packets between them are lost, and both reach all others.
     pub(crate) fn cut_between(&self, one: &str, other: &str) {
         for (from, to) in [(one, other), (other, one)] {
-            let nobody = "02:00:00:00:00:ff";
+            let no_card = "02:00:00:00:00:ff";
             ip(
                 &self[from].namespace,
-                &format!("neigh replace {} lladdr {nobody} dev eth0 nud permanent\n", self[to].address),
+                &format!("neigh replace {} lladdr {no_card} dev eth0 nud permanent\n", self[to].address),
             );
         }
     }

@@ -85,7 +85,7 @@ impl Chunk {
         self.codec.into()
     }
 
-    /// The byte range. `None` if the footer's numbers are none.
+    /// The bytes of the chunk in the file. `None` if the footer gives a negative start or length, or an end beyond 64 bits.
     pub(super) fn range(&self) -> Option<Range<u64>> {
         let (start, bytes) = (u64::try_from(self.start).ok()?, u64::try_from(self.bytes).ok()?);
         Some(start..start.checked_add(bytes)?)
