@@ -1,6 +1,7 @@
 //! Faults of a cluster while it is read: each row still comes once, or the run ends with a fault that says what
 //! happened.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -132,21 +133,30 @@ fn a_file_that_is_replaced_during_a_run_is_a_fault_that_names_it() {
 fn one_corrupt_replica_is_avoided_and_two_are_a_fault() {
     let cluster = Cluster::shared();
     let url = rows(&cluster, "/faults/corrupt", 1 << 20);
-    let spoil = |replica: usize| {
-        for part in 0..4 {
-            for block in cluster.block_files(&format!("/faults/corrupt/part-{part}.parquet")) {
-                let file = &block.replicas[replica].file;
-                let mut bytes = std::fs::read(file).unwrap();
-                bytes.iter_mut().skip(1000).step_by(4096).for_each(|byte| *byte ^= 0x55);
-                std::fs::write(file, bytes).unwrap();
-            }
+    let blocks: Vec<Block> =
+        (0..4).flat_map(|part| cluster.block_files(&format!("/faults/corrupt/part-{part}.parquet"))).collect();
+    let spoil_replicas = |spoilt: fn(usize) -> usize| {
+        for (i, block) in blocks.iter().enumerate() {
+            let mut replicas: Vec<_> = block.replicas.iter().collect();
+            replicas.sort_by_key(|replica| replica.datanode);
+            spoil(&replicas[spoilt(i)].file);
         }
     };
-    spoil(0);
-    run(&url, NO_PAUSE, 0, |_| ()).is_whole(ROWS);
-    spoil(1);
+    // Neighbouring blocks lose different replicas, so that each DataNode has bad blocks and good ones.
+    spoil_replicas(|i| i % 2);
+    for _ in 0..2 {
+        run(&url, NO_PAUSE, 0, |_| ()).is_whole(ROWS);
+    }
+    spoil_replicas(|i| 1 - i % 2);
     let said = run(&url, NO_PAUSE, 0, |_| ()).fault();
     assert!(said.contains("no replica of the block") || said.contains("checksum"), "{said}");
+}
+
+/// Changes some bytes of a replica. Its checksums stay.
+fn spoil(replica: &Path) {
+    let mut bytes = std::fs::read(replica).unwrap();
+    bytes.iter_mut().skip(1000).step_by(4096).for_each(|byte| *byte ^= 0x55);
+    std::fs::write(replica, bytes).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -46,6 +46,8 @@ impl Shared {
 /// A file and where its blocks lie.
 pub(super) struct LocatedFile {
     pub(super) meta: ObjectMeta,
+    /// Whether a DataNode that sends nothing for two seconds is left.
+    pub(super) quick: bool,
     pub(super) reader: Arc<FileReader>,
 }
 

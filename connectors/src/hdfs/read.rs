@@ -4,6 +4,8 @@
 //!
 //! - The block locations of a file (all its blocks) are asked for once, not once a range.
 //! - When all replicas of a block failed, the locations are asked for again, after growing pauses: replicas move.
+//! - A corrupt block does not cost a DataNode's other blocks: hdfs-native asks a DataNode that failed once no more for a file, and each
+//!   DataNode of a file may have one bad block. A read that got some bytes, and a read that is repeated, begin with all DataNodes.
 //! - A DataNode that sends nothing for two seconds is left, and not asked again for that file.
 //! - A read that gets nothing for much longer than others, or takes much longer, is overtaken by others: the first to
 //!   succeed counts (hedged requests; Dean and Barroso, The Tail at Scale, 2013).
@@ -27,7 +29,7 @@ use object_store::{Error, ObjectMeta, Result};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::buffers::Buffers;
+use super::buffers::{Buffer, Buffers};
 use super::cluster::{Cluster, LocatedFile};
 use super::connection::Connection;
 use super::errors::{from_hdfs, into_hdfs};
@@ -61,12 +63,15 @@ impl Cluster {
         let mut tried = BTreeSet::new();
         let mut round = 1;
         loop {
-            let file = self.open_file(meta, round <= QUICK_ROUNDS).await?;
+            let file = match round {
+                1 => self.open_file(meta).await?,
+                _ => Arc::new(self.locate(meta, round <= QUICK_ROUNDS).await?),
+            };
             let error = match self.hedged(&file, &range).await {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => error,
             };
-            self.files.remove(&meta.location);
+            self.files.remove_if(&meta.location, |_, known| Arc::ptr_eq(known, &file));
             tried.extend(explain::nodes(&error));
             if round == ROUNDS {
                 return Err(explain::lost(self.root(), meta, &range, &tried, error));
@@ -77,25 +82,25 @@ impl Cluster {
         }
     }
 
-    async fn open_file(&self, meta: &ObjectMeta, quick: bool) -> Result<Arc<LocatedFile>> {
+    /// The locations of a file, from an earlier read if there was one.
+    async fn open_file(&self, meta: &ObjectMeta) -> Result<Arc<LocatedFile>> {
         let path = &meta.location;
         if let Some(file) = self.files.get(path)
             && file.meta.e_tag == meta.e_tag
         {
             return Ok(Arc::clone(&file));
         }
-        let name = format!("/{path}");
-        let locate = |connection: Arc<Connection>| {
-            let meta = meta.clone();
-            async move { locate(&connection, quick, &meta).await }
-        };
-        let reader = self.call(&name, Repeat::Always, locate).await?;
-        let file = Arc::new(LocatedFile { meta: meta.clone(), reader: Arc::new(reader) });
+        let file = Arc::new(self.locate(meta, true).await?);
         if self.files.len() >= FILES {
             self.files.clear();
         }
         self.files.insert(path.clone(), Arc::clone(&file));
         Ok(file)
+    }
+
+    async fn locate(&self, meta: &ObjectMeta, quick: bool) -> Result<LocatedFile> {
+        let locate = |connection: Arc<Connection>| async move { locate(&connection, quick, meta).await };
+        self.call(&format!("/{}", meta.location), Repeat::Always, locate).await
     }
 
     /// One read, and others that overtake it if nothing comes or if it is far too slow. The first that succeeds counts.
@@ -105,9 +110,9 @@ impl Cluster {
         let came = Arc::new(AtomicU64::new(0));
         let (mut seen, mut next) = (0, since + silence);
         let attempt = {
-            let (shared, reader) = (Arc::clone(&self.shared), Arc::clone(&file.reader));
-            let (range, came) = (range.clone(), Arc::clone(&came));
-            async move { read(&shared.buffers, &reader, range, &came).await }
+            let (connection, shared) = (self.connection(), Arc::clone(&self.shared));
+            let (file, range, came) = (Arc::clone(file), range.clone(), Arc::clone(&came));
+            async move { read(&shared.buffers, &connection, &file, range, &came).await }
         };
         let mut first = AbortOnDropHandle::new(tokio::spawn(attempt));
         let mut overtakers = FuturesUnordered::new();
@@ -142,8 +147,8 @@ impl Cluster {
                         overtakers.push(AbortOnDropHandle::new(tokio::spawn(async move {
                             let _permit = permit;
                             // The NameNode gives the replicas in another order, as a rule.
-                            let reader = locate(&connection, true, &file.meta).await.map_err(into_hdfs)?;
-                            read(&shared.buffers, &reader, range, &came).await
+                            let file = locate(&connection, true, &file.meta).await.map_err(into_hdfs)?;
+                            read(&shared.buffers, &connection, &file, range, &came).await
                         })));
                     }
                 }
@@ -165,30 +170,61 @@ struct Read {
 /// One attempt. Counts the bytes that come.
 async fn read(
     buffers: &Buffers,
-    reader: &FileReader,
+    connection: &Connection,
+    file: &LocatedFile,
     range: Range<u64>,
     came: &AtomicU64,
 ) -> hdfs_native::Result<Read> {
     let since = Instant::now();
-    let (mut last, mut silence) = (since, Duration::ZERO);
     let len = (range.end - range.start) as usize;
-    let mut buffer = buffers.take(len);
-    let mut packets = pin!(reader.read_range_stream(range.start as usize, len));
-    let mut at = 0;
-    while let Some(packet) = packets.try_next().await? {
-        let room = buffer.as_mut().get_mut(at..at + packet.len());
-        room.ok_or_else(|| HdfsError::DataTransferError("more bytes came than asked for".into()))?
-            .copy_from_slice(&packet);
-        at += packet.len();
-        came.fetch_add(packet.len() as u64, Ordering::Relaxed);
-        let now = Instant::now();
-        silence = silence.max(now - last);
-        last = now;
+    let mut filling = Filling { buffer: buffers.take(len), len, at: 0, last: since, silence: Duration::ZERO, came };
+    let mut reader = Arc::clone(&file.reader);
+    loop {
+        let before = filling.at;
+        match filling.read_on(&reader, range.start as usize).await {
+            Ok(()) => break,
+            // The next block may have a good replica on a DataNode that failed in this one.
+            Err(_) if filling.at > before => {
+                reader = locate(connection, file.quick, &file.meta).await.map_err(into_hdfs)?.reader;
+            }
+            Err(error) => return Err(error),
+        }
     }
-    if at < len {
-        return Err(HdfsError::DataTransferError(format!("{at} bytes came where {len} were asked for")));
+    Ok(Read { bytes: filling.buffer.freeze(), took: since.elapsed(), silence: filling.silence })
+}
+
+/// The bytes of an attempt that came so far.
+struct Filling<'a> {
+    buffer: Buffer,
+    len: usize,
+    at: usize,
+    /// When bytes came last.
+    last: Instant,
+    silence: Duration,
+    came: &'a AtomicU64,
+}
+
+impl Filling<'_> {
+    /// Reads what has not come yet of a range that begins at `start`.
+    async fn read_on(&mut self, reader: &FileReader, start: usize) -> hdfs_native::Result<()> {
+        let mut packets = pin!(reader.read_range_stream(start + self.at, self.len - self.at));
+        while let Some(packet) = packets.try_next().await? {
+            let room = self.buffer.as_mut().get_mut(self.at..self.at + packet.len());
+            room.ok_or_else(|| HdfsError::DataTransferError("more bytes came than asked for".into()))?
+                .copy_from_slice(&packet);
+            self.at += packet.len();
+            self.came.fetch_add(packet.len() as u64, Ordering::Relaxed);
+            let now = Instant::now();
+            self.silence = self.silence.max(now - self.last);
+            self.last = now;
+        }
+        match self.at {
+            at if at < self.len => {
+                Err(HdfsError::DataTransferError(format!("{at} bytes came where {} were asked for", self.len)))
+            }
+            _ => Ok(()),
+        }
     }
-    Ok(Read { bytes: buffer.freeze(), took: since.elapsed(), silence })
 }
 
 fn joined<T>(done: std::result::Result<hdfs_native::Result<T>, tokio::task::JoinError>) -> hdfs_native::Result<T> {
@@ -196,7 +232,11 @@ fn joined<T>(done: std::result::Result<hdfs_native::Result<T>, tokio::task::Join
 }
 
 /// Asks for the locations of all blocks, then whether the file is still the one that was listed.
-async fn locate(connection: &Connection, quick: bool, meta: &ObjectMeta) -> Result<FileReader> {
+///
+/// # Errors
+///
+/// `Precondition` if the file is another one now.
+async fn locate(connection: &Connection, quick: bool, meta: &ObjectMeta) -> Result<LocatedFile> {
     let client = if quick { &connection.quick } else { &connection.client };
     let reader = client.read(&format!("/{}", meta.location)).await.map_err(from_hdfs)?;
     let now = connection.head(&meta.location).await?;
@@ -223,5 +263,5 @@ async fn locate(connection: &Connection, quick: bool, meta: &ObjectMeta) -> Resu
             .into(),
         });
     }
-    Ok(reader)
+    Ok(LocatedFile { meta: meta.clone(), quick, reader: Arc::new(reader) })
 }
