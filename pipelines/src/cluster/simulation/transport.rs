@@ -19,6 +19,8 @@ pub(super) struct Transport {
     streams: BTreeMap<u64, Stream>,
     /// Places that are cut off, until when.
     cut_off: BTreeMap<Place, u64>,
+    /// Readers that reach no trainer, but all others, until when.
+    cut_from_trainers: BTreeMap<Place, u64>,
 }
 
 #[derive(Clone)]
@@ -57,6 +59,10 @@ impl Transport {
     pub(super) fn cut_off(&mut self, place: Place, until: u64) {
         self.cut_off.insert(place, until);
     }
+
+    pub(super) fn cut_from_trainers(&mut self, reader: Place, until: u64) {
+        self.cut_from_trainers.insert(reader, until);
+    }
 }
 
 impl World {
@@ -67,6 +73,14 @@ impl World {
 
     fn is_cut_off(&self, pid: Pid) -> bool {
         self.transport.cut_off.get(&self.processes[pid].place).is_some_and(|until| *until > self.now)
+    }
+
+    /// Whether nothing arrives from one process at the other.
+    fn is_cut_between(&self, one: Pid, other: Pid) -> bool {
+        let is_trainer = |pid: Pid| self.processes[pid].place.0 == Role::Trainer;
+        let cut = |pid: Pid| self.transport.cut_from_trainers.get(&self.processes[pid].place);
+        let between = |one, other| is_trainer(other) && cut(one).is_some_and(|until| *until > self.now);
+        self.is_cut_off(one) || self.is_cut_off(other) || between(one, other) || between(other, one)
     }
 
     fn delay(&mut self) -> u64 {
@@ -80,7 +94,7 @@ impl World {
 
     /// Sends a message, which may be lost, come late or twice.
     fn send(&mut self, from: Pid, to: Pid, message: Message) {
-        if self.is_cut_off(from) || self.is_cut_off(to) {
+        if self.is_cut_between(from, to) {
             return;
         }
         if self.random.below(30) == 0 {
@@ -170,7 +184,7 @@ impl World {
     pub(super) fn on_stream(&mut self, from: Pid, stream: u64, body: OnStream) {
         let Some(&Stream { client, server, last }) = self.transport.streams.get(&stream) else { return };
         let (to, direction) = if from == client { (server, 0) } else { (client, 1) };
-        if !self.processes[to].alive || self.is_cut_off(from) || self.is_cut_off(to) || self.random.below(800) == 0 {
+        if !self.processes[to].alive || self.is_cut_between(from, to) || self.random.below(800) == 0 {
             return self.break_stream(stream);
         }
         let time = (self.now + self.delay()).max(last[direction] + 1);

@@ -83,6 +83,9 @@ pub(super) struct Counted {
     /// Processes that the supervisor killed, because nothing was heard of them.
     pub(super) hung: u64,
     pub(super) cuts_off: u64,
+    /// Cuts between a reader and the trainers, and readers that left for that reason.
+    pub(super) cut_from_trainers: u64,
+    pub(super) unreaching: u64,
     pub(super) attempts: u64,
     pub(super) checkpoints: u64,
     pub(super) resumes: u64,
