@@ -52,7 +52,10 @@ fn whatever_happens_every_row_counts_once_every_cut_is_whole_and_no_run_hangs() 
     let hung = all.hung > runs / 10;
     let unreaching = all.unreaching > runs / 40;
     let ahead = all.ahead > runs / 20 && all.held > runs;
-    assert!(runs < 100 || (enough && drained && damaged && hung && unreaching && ahead), "it tests less than it should: {all:?}");
+    assert!(
+        runs < 100 || (enough && drained && damaged && hung && unreaching && ahead),
+        "it tests less than it should: {all:?}"
+    );
 }
 
 #[test]
