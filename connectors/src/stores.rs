@@ -67,10 +67,15 @@ impl Stores {
 
     /// As [`open`](Self::open), for a URL.
     fn open_url(&self, url: &str) -> Result<(Arc<dyn ObjectStore>, Path), Fault> {
+        if let Some(meant) = with_two_slashes(url) {
+            return Err(Fault::user(format!(
+                "cannot open `{url}`: a URL has two slashes behind the colon, so write `{meant}`; `./{url}` is a local path"
+            )));
+        }
         let (scheme, rest) = url.split_once("://").unwrap_or_default();
         match scheme {
             "hdfs" | "viewfs" => {
-                let path = rest.split_once('/').map_or("", |(_, path)| path);
+                let path = &resolved(rest.split_once('/').map_or("", |(_, path)| path));
                 let open = |root: &str| Ok(Arc::new(HdfsStore::open(root, Arc::clone(&self.0.hdfs))?) as _);
                 Ok((self.opened(Self::root(url), open)?, parse(path, url)?))
             }
@@ -170,6 +175,7 @@ pub(crate) fn absolute(local: &str) -> Result<PathBuf, Fault> {
 /// `%20` is a space, as in RFC 3986, and a `%` that no two hexadecimal digits follow is itself.
 pub(crate) fn local_path(url_or_path: &str) -> Option<Cow<'_, str>> {
     match url_or_path.split_once("://") {
+        None if with_two_slashes(url_or_path).is_some() => None,
         None => Some(Cow::Borrowed(url_or_path)),
         Some((scheme, rest)) if is_file(scheme) => {
             let host = rest.find('/').filter(|slash| rest[..*slash].eq_ignore_ascii_case("localhost"));
@@ -178,6 +184,28 @@ pub(crate) fn local_path(url_or_path: &str) -> Option<Cow<'_, str>> {
         }
         Some(_) => None,
     }
+}
+
+/// `hdfs:///a` for `hdfs:/a`, which Hadoop takes for the same. `None` for all other paths and URLs.
+fn with_two_slashes(url: &str) -> Option<String> {
+    let (scheme, path) = url.split_once(":/").filter(|(_, path)| !path.starts_with('/'))?;
+    let known = ["hdfs", "viewfs", "file", "s3", "s3a"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    known.then(|| format!("{scheme}://{}{path}", if scheme.starts_with("s3") { "" } else { "/" }))
+}
+
+/// A path of HDFS without `.`, `..` and empty names, as Hadoop resolves it: by the names alone.
+fn resolved(path: &str) -> String {
+    let mut names = Vec::new();
+    for name in path.split('/') {
+        match name {
+            "" | "." => {}
+            ".." => {
+                names.pop();
+            }
+            name => names.push(name),
+        }
+    }
+    names.join("/")
 }
 
 /// A path or URL to compare, not to open: a store with several names gets one name.
@@ -234,6 +262,32 @@ mod tests {
         assert_eq!(path("here/*/../one"), Ok(format!("{}/here/one", dir.path().display())));
         assert!(path("here/none/../one").unwrap_err().contains("there is nothing at"));
         assert!(path("here/link/../../other/sub").is_ok_and(|path| path == format!("{real}/other/sub")));
+    }
+
+    #[test]
+    fn a_url_with_one_slash_is_no_local_path() {
+        let said = |url: &str| Stores::default().open(url).err().map(|fault| fault.to_string()).unwrap_or_default();
+        for (url, meant) in [
+            ("hdfs:/a/b", "write `hdfs:///a/b`"),
+            ("viewfs:/a", "write `viewfs:///a`"),
+            ("file:/a", "write `file:///a`"),
+            ("s3:/bucket/a", "write `s3://bucket/a`"),
+        ] {
+            assert!(said(url).contains(meant), "{}", said(url));
+            assert_eq!(local_path(url), None);
+        }
+        for path in ["a:/b", "./hdfs:/a", "hdfs:a", "C:/a"] {
+            assert_eq!(local_path(path).as_deref(), Some(path));
+        }
+    }
+
+    #[test]
+    fn paths_of_hdfs_are_resolved_by_their_names() {
+        for (path, expected) in
+            [("a//b/", "a/b"), ("./a/./b/../c", "a/c"), ("../a", "a"), ("a/*/..x/b", "a/*/..x/b"), ("", "")]
+        {
+            assert_eq!(resolved(path), expected, "{path}");
+        }
     }
 
     #[test]

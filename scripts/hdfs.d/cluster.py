@@ -29,7 +29,7 @@ MAIN = {
 }
 HEAP = {"namenode": "-Xmx256m", "datanode": "-Xmx192m"}
 DEFAULTS = {"ha": False, "secure": False, "protection": "authentication", "datanodes": 3, "replication": 2,
-            "block_size": 1 << 20, "netns": None, "slow": None}
+            "block_size": 1 << 20, "netns": None, "slow": None, "dead_after": 11}
 
 
 class Cluster(Folder):

@@ -46,9 +46,9 @@ def hdfs_site(cluster):
         "dfs.namenode.fs-limits.min-block-size": 512,
         "dfs.permissions.enabled": "true",
         "dfs.namenode.safemode.extension": 0,
-        # Dead after 2 * recheck + 10 * heartbeat = 11 s.
+        # Dead after 2 * recheck + 10 * heartbeat.
         "dfs.heartbeat.interval": 1,
-        "dfs.namenode.heartbeat.recheck-interval": 500,
+        "dfs.namenode.heartbeat.recheck-interval": (cluster.dead_after - 10) * 500,
         "dfs.namenode.redundancy.interval.seconds": 1,
         "dfs.blockreport.initialDelay": 0,
         "dfs.datanode.scan.period.hours": -1,

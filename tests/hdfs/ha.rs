@@ -114,6 +114,18 @@ fn a_training_goes_on_when_the_active_namenode_dies() {
     assert_eq!(report.ledger.read, report.ledger.delivered);
 }
 
+/// A bug: the NameNode that the settings name first was the only one asked, so no command began while it was frozen.
+#[test]
+fn a_command_begins_while_the_first_namenode_is_frozen() {
+    let (cluster, local) = (cluster(), tempfile::tempdir().unwrap());
+    let rows = common::parquet(local.path(), 0, 2000);
+    cluster.fs(&["-put", "-f", rows.to_str().unwrap(), "/ha-frozen"]);
+    cluster.failover(2);
+    cluster.stall_namenode(1);
+    let mut inspect = common::forebay(&["data", "inspect", &cluster.at("/ha-frozen")]);
+    common::exits(0, common::ended(inspect.env("HADOOP_CONF_DIR", cluster.conf_dir())), &["2,000 rows"]);
+}
+
 /// A bug: URLs were compared as text, so a command replaced its own input.
 #[test]
 fn a_folder_is_the_same_one_by_each_name_of_its_cluster() {

@@ -1,12 +1,13 @@
 //! A name service or a NameNode, and the files that this process reads there.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dashmap::DashMap;
 use forebay_actors::{Fault, IoRuntime};
+use hdfs_native::WriteOptions;
 use hdfs_native::file::FileReader;
 use object_store::path::Path;
 use object_store::{Error, ObjectMeta};
@@ -17,12 +18,16 @@ use super::connection::Connection;
 use super::explain::{Asked, explain};
 use super::pace::Pace;
 use super::settings::{Settings, cannot_open};
+use super::silence::ANSWER_WITHIN;
 
 /// Reads under way. Each holds a connection to a DataNode; reads that overtake others need some of them.
 const READS: usize = 96;
 
 /// Reads that overtake others. A cluster that is slow all over must not get many times the work.
 const OVERTAKES: usize = 24;
+
+/// A NameNode that has not answered for this long, and never did before, is taken for none.
+const FIRST_ANSWER: Duration = Duration::from_secs(8);
 
 /// The state that all clusters of a process share.
 pub(crate) struct Shared {
@@ -61,6 +66,8 @@ pub(super) struct Cluster {
     /// Files that are being read, by path.
     pub(super) files: DashMap<Path, Arc<LocatedFile>>,
     pub(super) pace: Pace,
+    /// How often it has connected anew.
+    reconnects: AtomicUsize,
     /// Whether a NameNode ever answered.
     answered: AtomicBool,
     /// Whether the log says that none answers.
@@ -89,6 +96,7 @@ impl Cluster {
             connection: Mutex::new(Arc::new(connection)),
             files: DashMap::new(),
             pace: Pace::default(),
+            reconnects: AtomicUsize::new(0),
             answered: AtomicBool::new(false),
             away: AtomicBool::new(false),
         })
@@ -103,23 +111,38 @@ impl Cluster {
         Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes new connections, to the NameNodes of each name service in a random order: the first one may be silent for good.
+    /// Makes new connections, that begin with the next NameNode of each name service: the first one may be silent for good.
     pub(super) fn reconnect(&self) {
         // All services: the URL may name none, or a mount table with several.
-        let random = |service: &str| format!("dfs.client.failover.random.order.{service}");
-        let random: Vec<String> = self.settings.hadoop.services().map(random).collect();
-        let random: Vec<_> = random.iter().map(|setting| (setting.as_str(), "true")).collect();
-        match Connection::new(&self.root, &self.settings, &self.shared.io, &random) {
+        let rotated = self.settings.hadoop.rotated(1 + self.reconnects.fetch_add(1, Ordering::Relaxed));
+        let rotated: Vec<_> = rotated.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        match Connection::new(&self.root, &self.settings, &self.shared.io, &rotated) {
             Ok(new) => *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new),
             Err(e) => tracing::warn!(store = %self.root, error = %e, "cannot reconnect"),
         }
     }
 
-    /// How long to wait for a NameNode: a wrong address shows soon, a restart does not end a run.
+    /// How new files are written.
+    pub(super) fn write_options(&self) -> WriteOptions {
+        let Settings { replication, block_bytes, .. } = self.settings;
+        WriteOptions { replication, block_size: block_bytes, ..WriteOptions::default() }
+    }
+
+    /// How long to wait for a NameNode: a wrong address shows soon, a restart does not end a run. Before the first answer, each NameNode of
+    /// a name service is tried.
     pub(super) fn timeout(&self) -> Duration {
-        const FIRST: Duration = Duration::from_secs(8);
         let timeout = self.settings.timeout;
-        if self.has_answered() { timeout } else { timeout.min(FIRST) }
+        match self.has_answered() {
+            true => timeout,
+            // And the pauses between the tries.
+            false => timeout.min(FIRST_ANSWER * self.namenodes.len().max(1) as u32 + Duration::from_secs(1)),
+        }
+    }
+
+    /// How long one try waits for an answer.
+    pub(super) fn answer_within(&self) -> Duration {
+        let within = if self.has_answered() { ANSWER_WITHIN } else { FIRST_ANSWER };
+        within.min(self.timeout())
     }
 
     pub(super) fn has_answered(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::ops::Range;
+use std::time::Duration;
 
 use hdfs_native::HdfsError;
 use object_store::{Error, ObjectMeta};
@@ -154,6 +155,21 @@ fn rpc_explanation(asked: &Asked<'_>, exception: &str, said: &str) -> Option<(bo
                      `hdfs dfsadmin {option}`"
                 ),
             )
+        } else if is("PathComponentTooLongException") {
+            (
+                true,
+                format!(
+                    "a name in `{path}` is too long for {root}: {first_line}; until it is complete, a file or folder has a hidden name, which \
+                     is about 40 characters longer"
+                ),
+            )
+        } else if is("InvalidPathException") && path.contains(':') {
+            (
+                true,
+                format!(
+                    "`{path}` is not a path that {root} takes, because HDFS allows no colon in a name: {first_line}"
+                ),
+            )
         } else if is("InvalidPathException") || is("UnresolvedPathException") {
             (true, format!("`{path}` is not a path that {root} takes: {first_line}"))
         } else {
@@ -167,6 +183,18 @@ fn kerberos(root: &str) -> String {
         "{root} wants Kerberos, and there is no ticket it accepts: run `kinit` (KRB5CCNAME names the ticket cache, \
          `klist` shows what is in it), or set FOREBAY_KERBEROS_PRINCIPAL and FOREBAY_KERBEROS_KEYTAB"
     )
+}
+
+/// The error of a write that was broken off, and did not go on for that long.
+pub(super) fn not_written(root: &str, path: &str, waited: Duration, error: &HdfsError) -> Error {
+    let text = format!(
+        "`{}` could not be written within {:.0} s, because a DataNode or the NameNode is down or does not answer ({}): \
+         `hdfs dfsadmin -report` lists the DataNodes (FOREBAY_HDFS_TIMEOUT says for how many seconds Forebay tries)",
+        format_args!("{}{path}", root.trim_end_matches('/')),
+        waited.as_secs_f64(),
+        short(error)
+    );
+    Error::Generic { store: "hdfs", source: Box::new(Explained { text, users: false, waited: true, source: None }) }
 }
 
 /// The error of a read whose replicas all failed, several times over, on the DataNodes that were `tried`.

@@ -84,6 +84,10 @@ impl HadoopConf {
         self.add(parsed.root_element(), &included, depth + 1)
     }
 
+    pub(super) fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
     /// Names and values.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
@@ -95,7 +99,7 @@ impl HadoopConf {
     }
 
     fn namenodes_of(&self, service: &str) -> Vec<(&str, Option<&str>)> {
-        let value = |name: String| self.0.get(&name).map(String::as_str);
+        let value = |name: String| self.get(&name);
         let ids = value(format!("dfs.ha.namenodes.{service}")).unwrap_or_default();
         let ids = ids.split(',').filter(|id| !id.is_empty());
         ids.map(|id| (id, value(format!("dfs.namenode.rpc-address.{service}.{id}")))).collect()
@@ -123,6 +127,17 @@ impl HadoopConf {
         self.mount_links(url).into_iter().any(|link| {
             path.is_empty() || link.strip_prefix(path).is_some_and(|below| below.is_empty() || below.starts_with('/'))
         })
+    }
+
+    /// The NameNodes of each name service with several, in an order that begins with another one: a setting and its value.
+    pub(super) fn rotated(&self, by: usize) -> Vec<(String, String)> {
+        let rotated = |service: &str| {
+            let mut ids: Vec<&str> = self.namenodes_of(service).into_iter().map(|(id, _)| id).collect();
+            let begin = by % ids.len().max(1);
+            ids.rotate_left(begin);
+            (format!("dfs.ha.namenodes.{service}"), ids.join(","))
+        };
+        self.services().map(rotated).collect()
     }
 
     /// The name services with several NameNodes.

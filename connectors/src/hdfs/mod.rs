@@ -8,7 +8,7 @@
 //! - `read`, `pace`, `buffers`: asks for block locations once a file, overtakes a DataNode that stalls, reads around one
 //!   that is lost.
 //! - `explain`, `errors`: what went wrong, and what to do about it.
-//! - `store`, `upload`: all of it as an `ObjectStore`. It works on the threads of an IO runtime, so that the callers'
+//! - `store`, `upload`, `growing_file`: all of it as an `ObjectStore`. It works on the threads of an IO runtime, so that the callers'
 //!   threads only wait.
 
 mod buffers;
@@ -16,6 +16,7 @@ mod cluster;
 mod connection;
 mod errors;
 mod explain;
+mod growing_file;
 mod hadoop_conf;
 mod pace;
 mod read;

@@ -72,11 +72,15 @@ impl Cluster {
                 Err(error) => error,
             };
             self.files.remove_if(&meta.location, |_, known| Arc::ptr_eq(known, &file));
-            tried.extend(explain::nodes(&error));
+            let nodes = explain::nodes(&error);
+            tried.extend(nodes.iter().cloned());
             if round == ROUNDS {
                 return Err(explain::lost(self.root(), meta, &range, &tried, error));
             }
-            tracing::warn!(file = %meta.location, ?range, round, error = %explain::short(&error), "a read failed, asking for the replicas anew");
+            tracing::warn!(
+                file = %meta.location, ?range, round, ?nodes, error = %explain::short(&error),
+                "a read failed, asking for the replicas anew; `hdfs fsck` shows whether some are corrupt"
+            );
             tokio::time::sleep(backoff.next_wait()).await;
             round += 1;
         }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::cluster::Cluster;
 use super::connection::Connection;
 use super::errors::{from_hdfs, hdfs_error, without_trace};
-use super::silence::{ANSWER_WITHIN, Heard, unless_silent, warn_while_silent};
+use super::silence::{Heard, unless_silent, warn_while_silent};
 
 /// When a call may be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +49,9 @@ impl Cluster {
     {
         let since = Instant::now();
         let mut backoff = Backoff::equal_jitter(Duration::from_millis(100), Duration::from_secs(5));
+        let mut refusals = 0;
         loop {
-            let within = ANSWER_WITHIN.min(self.timeout());
+            let within = self.answer_within();
             let answer = match repeat {
                 Repeat::Always => unless_silent(within, heard, call(self.connection())).await,
                 // These calls have no deadline: after one, nothing would tell whether the call was done.
@@ -85,7 +86,13 @@ impl Cluster {
             match refused || no_ticket {
                 true => {
                     let error = self.explain(path, error, again);
-                    tracing::warn!(store = self.root(), path, ?waited, %error, "the NameNode refuses for now, asking it again");
+                    refusals += 1;
+                    match refusals {
+                        1 => {
+                            tracing::warn!(store = self.root(), path, %error, "the NameNode refuses for now, asking it again")
+                        }
+                        _ => tracing::debug!(store = self.root(), path, ?waited, %error, "the NameNode still refuses"),
+                    }
                 }
                 false => {
                     let error = without_trace(error);

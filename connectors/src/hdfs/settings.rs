@@ -23,6 +23,9 @@ pub(super) struct Settings {
     pub(super) hadoop: HadoopConf,
     /// How long to wait for a NameNode that answered before.
     pub(super) timeout: Duration,
+    /// Replicas and bytes of the blocks of new files: `dfs.replication` and `dfs.blocksize`. `None`: as the NameNode says.
+    pub(super) replication: Option<u32>,
+    pub(super) block_bytes: Option<u64>,
 }
 
 impl Settings {
@@ -46,8 +49,35 @@ impl Settings {
             })?,
         };
         let (hadoop, timeout) = (HadoopConf::from_env()?, Duration::from_secs_f64(seconds));
-        Ok(Self { principal, keytab, hadoop, timeout })
+        let expected = |name: &str, what: &str| Fault::user(format!("{name} in hdfs-site.xml is no {what}"));
+        let replication = hadoop.get("dfs.replication").map(|text| {
+            text.parse()
+                .ok()
+                .filter(|replicas| *replicas > 0)
+                .ok_or_else(|| expected("dfs.replication", "number of replicas"))
+        });
+        let block_bytes = hadoop.get("dfs.blocksize").map(|text| {
+            bytes(text)
+                .filter(|bytes| *bytes > 0)
+                .ok_or_else(|| expected("dfs.blocksize", "number of bytes such as 134217728 or 128m"))
+        });
+        let (replication, block_bytes) = (replication.transpose()?, block_bytes.transpose()?);
+        Ok(Self { principal, keytab, hadoop, timeout, replication, block_bytes })
     }
+}
+
+/// A number of bytes as Hadoop writes it, for instance `128m`.
+fn bytes(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << unit)
 }
 
 /// The text of hdfs-native about a URL without a host if the default file system is of another kind.
@@ -85,6 +115,22 @@ pub(super) fn cannot_open(root: &str, error: HdfsError) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_have_the_suffixes_of_hadoop() {
+        for (text, expected) in [
+            ("134217728", Some(1 << 27)),
+            ("128m", Some(1 << 27)),
+            ("1G", Some(1 << 30)),
+            ("512k", Some(1 << 19)),
+            ("12x", None),
+            ("m", None),
+            ("-1", None),
+            ("99999999999999t", None),
+        ] {
+            assert_eq!(bytes(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_mount_table_that_cannot_be_used_is_not_a_missing_host() {

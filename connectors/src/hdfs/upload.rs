@@ -1,36 +1,21 @@
 //! A file that is being written; until it is complete, it has a hidden name. If it is never complete, it is deleted.
-//!
-//! hdfs-native gives a file up when a call to the NameNode fails. Here, the file is then closed (the NameNode recovers its lease, and the
-//! DataNodes agree on its last block), and a new writer appends the missing bytes. DataNodes have acknowledged whole blocks before the next
-//! call to the NameNode, so only bytes of the part in hand can be missing, and no others are kept in memory.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_base::Backoff;
 use futures::FutureExt;
-use hdfs_native::file::FileWriter;
-use hdfs_native::{HdfsError, WriteOptions};
 use object_store::path::Path;
 use object_store::{Error, MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::cluster::Cluster;
 use super::connection::Connection;
 use super::errors::from_hdfs;
-use super::explain::short;
-use super::retry::{Repeat, lacks_ticket, may_pass};
-use super::silence::{ANSWER_WITHIN, Heard, warn_while_silent};
-
-/// The pause between questions whether a file is closed.
-const CLOSED_EVERY: Duration = Duration::from_secs(1);
-
-/// Bytes that are handed over at once. Each such piece that the DataNodes take shows that they are not silent.
-const PIECE: usize = 256 << 10;
+use super::growing_file::GrowingFile;
+use super::retry::Repeat;
+use super::silence::ANSWER_WITHIN;
 
 /// A part, and where its result goes.
 type Part = (PutPayload, oneshot::Sender<Result<()>>);
@@ -53,18 +38,9 @@ impl Upload {
         let folder = place.strip_suffix(name).unwrap_or("/");
         let at = format!("{folder}.{name}.tmp.{}", forebay_base::random_seed());
         let mut hidden = HiddenFile { cluster: Arc::clone(&cluster), path: at.clone(), gone: false };
-        let create = |connection: Arc<Connection>| {
-            let at = at.clone();
-            async move {
-                // An earlier call may have made the file, if its answer was lost.
-                let options = WriteOptions::default().overwrite(true);
-                connection.client.create(&at, options).await.map_err(from_hdfs)
-            }
-        };
-        let created = cluster.call(&place, Repeat::UntilAnswered, create).await;
         // A user who may not make the file may not delete it either.
-        let writer = created.inspect_err(|_| hidden.gone = true)?;
-        let mut file = GrowingFile { cluster, place: place.clone(), hidden: at, writer: Some(writer), bytes: 0 };
+        let created = GrowingFile::create(cluster, &place, &at).await;
+        let mut file = created.inspect_err(|_| hidden.gone = true)?;
         let (parts, mut received) = mpsc::unbounded_channel::<Part>();
         let task = tokio::spawn(async move {
             while let Some((part, done)) = received.recv().await {
@@ -77,7 +53,7 @@ impl Upload {
                 }
             }
             file.advance(None).await?;
-            Ok(file.bytes)
+            Ok(file.bytes())
         });
         Ok(Self { place, replace, running: Some((parts, AbortOnDropHandle::new(task))), hidden })
     }
@@ -189,148 +165,4 @@ async fn rename(cluster: &Cluster, hidden: &str, place: &str, replace: bool, byt
         }
     };
     cluster.call(place, Repeat::UntilAnswered, rename).await
-}
-
-/// The file under its hidden name.
-struct GrowingFile {
-    cluster: Arc<Cluster>,
-    place: String,
-    hidden: String,
-    /// `None`: the file is closed.
-    writer: Option<FileWriter>,
-    /// Bytes of the parts that were written.
-    bytes: u64,
-}
-
-impl GrowingFile {
-    /// Writes the next part, or closes the file. Waits for a NameNode that is away.
-    async fn advance(&mut self, part: Option<Bytes>) -> Result<()> {
-        let (cluster, place, since) = (Arc::clone(&self.cluster), self.place.clone(), Instant::now());
-        let mut backoff = Backoff::equal_jitter(Duration::from_millis(100), Duration::from_secs(5));
-        let len = part.as_ref().map_or(0, |part| part.len() as u64);
-        let mut missing = part.clone();
-        loop {
-            let heard = Heard::default();
-            let step = self.step(missing, &heard);
-            let Err(error) = warn_while_silent(cluster.root(), &place, &heard, step).await else {
-                self.bytes += len;
-                return Ok(());
-            };
-            let wait = backoff.next_wait();
-            let goes_on = may_go_on(&error);
-            if !goes_on || since.elapsed() + wait > cluster.timeout() {
-                return Err(cluster.explain(&place, from_hdfs(error), goes_on));
-            }
-            let waited = since.elapsed();
-            tracing::warn!(store = cluster.root(), path = %place, ?waited, error = %short(&error), "a write was broken off, going on with it");
-            sleep(wait).await;
-            let there = close(&cluster, &place, &self.hidden, since).await?;
-            missing = match there.checked_sub(self.bytes) {
-                Some(n) if n <= len => part.as_ref().map(|part| part.slice(n as usize..)),
-                // Bytes of earlier parts are lost.
-                _ => return Err(cluster.explain(&place, from_hdfs(error), false)),
-            };
-        }
-    }
-
-    /// Writes bytes, or closes the file. After an error the file may have some of the bytes, and has no writer.
-    async fn step(&mut self, bytes: Option<Bytes>, heard: &Heard) -> hdfs_native::Result<()> {
-        match (bytes, self.writer.take()) {
-            (None, None) => Ok(()),
-            (None, Some(mut writer)) => writer.close().await,
-            (Some(bytes), writer) if bytes.is_empty() => {
-                self.writer = writer;
-                Ok(())
-            }
-            (Some(mut bytes), writer) => {
-                let mut writer = match writer {
-                    Some(writer) => writer,
-                    None => self.cluster.connection().client.append(&self.hidden).await?,
-                };
-                while !bytes.is_empty() {
-                    writer.write_bytes(bytes.split_to(bytes.len().min(PIECE))).await?;
-                    heard.add();
-                }
-                self.writer = Some(writer);
-                Ok(())
-            }
-        }
-    }
-}
-
-/// Closes a file whose writer is gone, and returns its length.
-async fn close(cluster: &Cluster, place: &str, hidden: &str, since: Instant) -> Result<u64> {
-    let recover = |connection: Arc<Connection>| {
-        let hidden = hidden.to_owned();
-        async move {
-            match connection.client.recover_lease(&hidden).await {
-                // The last block is complete as soon as a DataNode has reported it.
-                Err(HdfsError::AlreadyExists(_)) => Ok(false),
-                closed => closed.map_err(from_hdfs),
-            }
-        }
-    };
-    while !cluster.call(place, Repeat::UntilAnswered, recover).await? {
-        if since.elapsed() > cluster.timeout() {
-            let late =
-                HdfsError::OperationFailed("the file, whose writing was broken off, is not closed in time".into());
-            return Err(cluster.explain(place, from_hdfs(late), true));
-        }
-        sleep(CLOSED_EVERY).await;
-    }
-    let length = |connection: Arc<Connection>| {
-        let hidden = hidden.to_owned();
-        async move {
-            let found = connection.client.get_file_info(&hidden).await;
-            found.map(|file| file.length as u64).map_err(from_hdfs)
-        }
-    };
-    cluster.call(place, Repeat::Always, length).await
-}
-
-/// Whether the write can go on later: the NameNode is away, or waits for reports of its DataNodes (just after its start, or because they
-/// are slow), or the Kerberos ticket of the file has expired.
-fn may_go_on(error: &HdfsError) -> bool {
-    let said = match error {
-        HdfsError::RPCError(_, said) | HdfsError::FatalRPCError(_, said) | HdfsError::OperationFailed(said) => {
-            said.as_str()
-        }
-        _ => "",
-    };
-    let waits = [
-        "is not sufficiently replicated yet",
-        "Not replicated yet",
-        "There are 0 datanode(s) running",
-        "complete file in time",
-    ];
-    may_pass(error, Repeat::UntilAnswered) || lacks_ticket(error) || waits.iter().any(|text| said.contains(text))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::ErrorKind;
-
-    use super::*;
-
-    #[test]
-    fn a_write_goes_on_if_the_namenode_was_away_and_not_if_it_refused() {
-        let rpc = |name: &str, said: &str| HdfsError::RPCError(format!("org.apache.hadoop.{name}"), said.into());
-        for error in [
-            HdfsError::IOError(ErrorKind::ConnectionAborted.into()),
-            rpc("hdfs.server.namenode.SafeModeException", "Cannot complete file /a"),
-            rpc("io.IOException", "append: lastBlock=blk_1 of src=/a is not sufficiently replicated yet."),
-            rpc("hdfs.server.namenode.NotReplicatedYetException", "Not replicated yet: /a"),
-            HdfsError::OperationFailed("Failed to complete file in time".into()),
-            HdfsError::NoSASLMechanism,
-        ] {
-            assert!(may_go_on(&error), "{error}");
-        }
-        for error in [
-            rpc("hdfs.protocol.DSQuotaExceededException", "The DiskSpace quota of /q is exceeded"),
-            rpc("security.AccessControlException", "Permission denied"),
-            HdfsError::DataTransferError("all DataNodes failed".into()),
-        ] {
-            assert!(!may_go_on(&error), "{error}");
-        }
-    }
 }
