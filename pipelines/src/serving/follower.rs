@@ -158,9 +158,10 @@ impl Follower {
     fn next_model(&mut self, model: &ServingModel) -> Result<Option<ServingModel>, Fault> {
         let mut failed = Vec::new();
         for (name, versions) in self.next_deltas(model.versions())? {
-            let Some((folder, delta)) = self.read_delta(&name, versions)? else { continue };
+            let Some(folder) = self.unchanged(&name, versions)? else { continue };
+            let applied = Delta::read(folder.clone(), &self.context).and_then(|delta| model.with_delta(&delta));
             let before = self.broken.remove(&name).map(|(_, before)| before);
-            match delta.and_then(|delta| model.with_delta(&delta)) {
+            match applied {
                 Ok(newer) => {
                     self.passed.extend(newer.versions().all());
                     failed.iter().for_each(|fault| tracing::warn!("{fault}; another delta leads on"));
@@ -181,19 +182,11 @@ impl Follower {
         failed.into_iter().next().map_or(Ok(None), Err)
     }
 
-    /// A delta and its folder; `None` if its manifest changed since an earlier look read it: then the next look handles it.
-    fn read_delta(
-        &mut self,
-        name: &str,
-        versions: DeltaVersions,
-    ) -> Result<Option<(Folder, Result<Delta, Fault>)>, Fault> {
+    /// The folder of a delta; `None` if its manifest changed since an earlier look read it: then the next look handles it.
+    fn unchanged(&mut self, name: &str, versions: DeltaVersions) -> Result<Option<Folder>, Fault> {
         let Some(deltas) = &mut self.deltas else { return Ok(None) };
         let folder = deltas.delta(name)?;
-        if deltas.read_now(name) != Some(versions) {
-            return Ok(None);
-        }
-        let delta = Delta::read(folder.clone(), &self.context);
-        Ok(Some((folder, delta)))
+        Ok(Some(folder).filter(|_| deltas.read_now(name) == Some(versions)))
     }
 
     /// The model of the folder with the deltas that lead on from it, if the folder is another one than was loaded; not if that is the
