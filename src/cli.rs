@@ -9,10 +9,12 @@
 //!
 //! `launch` starts the program that it runs in, so every process of a cluster has the same registry.
 
+use std::ffi::OsStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser};
+use clap::builder::Resettable;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 
 use crate::Fault;
 use crate::commands::{self, Command};
@@ -44,7 +46,8 @@ pub fn main(registry: Registry) -> ExitCode {
 
     file_limit::report_as_errors();
     heap::keep_freed_memory();
-    let Program { command, logs } = match Program::try_parse() {
+    let parsed = without_empty_variables(Program::command()).try_get_matches();
+    let Program { command, logs } = match parsed.and_then(|matches| Program::from_arg_matches(&matches)) {
         Ok(program) => program,
         Err(asked) if !asked.use_stderr() => return print_help(&asked),
         Err(wrong) => wrong.exit(),
@@ -58,6 +61,17 @@ pub fn main(registry: Registry) -> ExitCode {
         Ok(ended) => ended.into(),
         Err(fault) => exit::report(&fault, logs.log_format),
     }
+}
+
+/// An environment variable without a value counts as one that is not set: templates of compose and Kubernetes write such variables.
+fn without_empty_variables(command: clap::Command) -> clap::Command {
+    let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
+    command
+        .mut_args(|arg| match arg.get_env().is_some_and(is_empty) {
+            true => arg.env(Resettable::Reset),
+            false => arg,
+        })
+        .mut_subcommands(without_empty_variables)
 }
 
 /// Prints the help or the version that was asked for.

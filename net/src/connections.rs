@@ -2,30 +2,38 @@
 //!
 //! ```text
 //!   listener ── accept ──→ a free slot? ── yes ──→ Connection: closed at its deadline unless a call was accepted
-//!                                       └─ no ───→ closed at once
+//!                                       └─ no ───→ the oldest connection without an accepted call gives its slot,
+//!                                                  or the new one is closed at once
 //! ```
+//!
+//! So clients that connect and stay silent do not keep out others, such as health probes.
 //!
 //! The deadline lies below TLS, so it also ends a handshake that stalls.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::Stream;
+use futures::task::AtomicWaker;
 use rustix::io::Errno;
 use rustix::net::sockopt::set_tcp_user_timeout;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 use tonic::transport::server::Connected;
 
 /// The wait after an accept that failed because descriptors or memory are used up.
 const EXHAUSTED_DELAY: Duration = Duration::from_millis(200);
+
+/// How long a connection may take to give its slot to a newer one.
+const EVICTION: Duration = Duration::from_secs(1);
 
 /// The time between two log lines about the same condition.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -34,13 +42,33 @@ const LOG_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
-    accepted: Arc<AtomicBool>,
+    state: Arc<State>,
+}
+
+/// What decides whether a client keeps its connection.
+#[derive(Debug, Default)]
+struct State {
+    accepted: AtomicBool,
+    evicted: AtomicBool,
+    /// Of the task that reads from the connection.
+    waker: AtomicWaker,
+}
+
+impl State {
+    fn is_accepted(&self) -> bool {
+        self.accepted.load(Ordering::Relaxed)
+    }
+
+    fn evict(&self) {
+        self.evicted.store(true, Ordering::Release);
+        self.waker.wake();
+    }
 }
 
 impl Client {
     /// A call of this client was accepted: it may keep the connection.
     pub(crate) fn accept(&self) {
-        self.accepted.store(true, Ordering::Relaxed);
+        self.state.accepted.store(true, Ordering::Relaxed);
     }
 }
 
@@ -54,7 +82,12 @@ pub(crate) struct Connection {
 
 impl Connection {
     fn check_deadline(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if self.client.accepted.load(Ordering::Relaxed) || self.deadline.as_mut().poll(cx).is_pending() {
+        let state = &self.client.state;
+        if state.is_accepted() {
+            return Ok(());
+        }
+        state.waker.register(cx.waker());
+        if !state.evicted.load(Ordering::Acquire) && self.deadline.as_mut().poll(cx).is_pending() {
             return Ok(());
         }
         let client = self.client.address;
@@ -106,7 +139,7 @@ impl Connected for Connection {
 
 /// The limits of a server for its clients.
 pub(crate) struct ConnectionLimits {
-    /// Connections at a time; more are closed at once.
+    /// Connections at a time; beyond them the oldest one without an accepted call is closed, or the new one if there is none.
     pub(crate) most: usize,
     /// A connection without an accepted call is closed after this time.
     pub(crate) opening: Duration,
@@ -120,10 +153,12 @@ pub(crate) fn accepted(
     limits: ConnectionLimits,
 ) -> impl Stream<Item = io::Result<Connection>> + Send {
     let ConnectionLimits { most, opening, unread } = limits;
-    let accepting = Accepting { listener, slots: Arc::new(Semaphore::new(most)), most, logged: None };
+    let slots = Arc::new(Semaphore::new(most));
+    let accepting = Accepting { listener, slots, most, silent: VecDeque::new(), logged: None };
     Box::pin(futures::stream::unfold(accepting, move |mut accepting| async move {
         let (socket, address, slot) = accepting.next().await;
-        let client = Client { address, accepted: Arc::default() };
+        let client = Client { address, state: Arc::default() };
+        accepting.note(&client);
         let deadline = Box::pin(sleep(opening));
         if let Some(unread) = unread {
             // A socket that is already broken returns an error when it is read.
@@ -137,6 +172,8 @@ struct Accepting {
     listener: TcpListener,
     slots: Arc<Semaphore>,
     most: usize,
+    /// Connections without an accepted call, the oldest first, and some that have ended or have a call by now.
+    silent: VecDeque<Weak<State>>,
     logged: Option<Instant>,
 }
 
@@ -147,13 +184,15 @@ impl Accepting {
                 Ok((socket, address)) => {
                     // Small answers must not wait for more bytes. A broken socket returns an error when it is read.
                     let _ = socket.set_nodelay(true);
-                    match Arc::clone(&self.slots).try_acquire_owned() {
-                        Ok(slot) => return (socket, address, slot),
-                        Err(_) => self.warn(&format!(
-                            "{} connections are open, which is the limit: closed the one of {address}",
-                            self.most
-                        )),
+                    if let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() {
+                        return (socket, address, slot);
                     }
+                    let limit = format!("{} connections are open, which is the limit", self.most);
+                    if let Some(slot) = self.slot_of_silent().await {
+                        self.warn(&format!("{limit}: closed one without an accepted call for the one of {address}"));
+                        return (socket, address, slot);
+                    }
+                    self.warn(&format!("{limit}: closed the one of {address}"));
                 }
                 Err(e) if is_exhausted(&e) => {
                     self.warn(&format!("cannot accept a connection: {e}; trying again every {EXHAUSTED_DELAY:?}"));
@@ -166,6 +205,27 @@ impl Accepting {
                 }
             }
         }
+    }
+
+    /// Closes the oldest connection without an accepted call, and returns its slot; `None` if all connections have one.
+    async fn slot_of_silent(&mut self) -> Option<OwnedSemaphorePermit> {
+        let oldest = loop {
+            let state = self.silent.pop_front()?.upgrade();
+            if let Some(state) = state.filter(|state| !state.is_accepted()) {
+                break state;
+            }
+        };
+        oldest.evict();
+        drop(oldest);
+        timeout(EVICTION, Arc::clone(&self.slots).acquire_owned()).await.ok()?.ok()
+    }
+
+    /// Notes a connection without an accepted call.
+    fn note(&mut self, client: &Client) {
+        if self.silent.len() > 2 * self.most {
+            self.silent.retain(|state| state.upgrade().is_some_and(|state| !state.is_accepted()));
+        }
+        self.silent.push_back(Arc::downgrade(&client.state));
     }
 
     fn warn(&mut self, message: &str) {

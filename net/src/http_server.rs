@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -14,9 +14,10 @@ use bytes::{Bytes, BytesMut};
 use forebay_actors::{Fault, IoRuntime};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header};
-use http_body::Body as _;
-use tokio::sync::watch;
+use http_body::{Body as _, Frame};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::timeout;
+use tonic::Status;
 use tonic::body::Body;
 use tonic::server::NamedService as _;
 use tower_service::Service;
@@ -37,8 +38,8 @@ use crate::service::Calls;
 /// requests after 30 s, and does not answer a request that the client sends at this moment.
 const KEEP_ALIVE: &str = "timeout=25";
 
-/// A body of up to this many times the limit is read to its end before it is refused.
-const MOST_DISCARDED: usize = 4;
+/// A body of up to this many times the limit, or of this many bytes, is read to its end before it is refused.
+const MOST_DISCARDED: (usize, usize) = (4, 1 << 20);
 
 /// A request whose token was checked and whose body is whole.
 #[derive(Clone, Debug)]
@@ -96,12 +97,16 @@ pub struct HttpService {
 /// The bounds of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
-    /// Connections at a time; more are closed at once.
+    /// Connections at a time; beyond them the oldest one without an accepted request is closed, or the new one.
     pub connections: usize,
     /// How long a client may hold a connection before a request of it is accepted.
     pub opening: Duration,
-    /// Bytes of the largest body, or Flight message, that is accepted.
+    /// Bytes of the largest body, or Flight message, that is accepted. With 0 the body of a request is not kept, so the handler gets
+    /// requests without one.
     pub body_bytes: usize,
+    /// Bytes of all bodies that are arriving, or whose requests are not answered yet. A request whose body does not fit gets 503. Flight
+    /// messages do not count.
+    pub all_body_bytes: u32,
     /// How long the body of a request may take to arrive.
     pub body_time: Duration,
     /// How long a client may take no bytes of an answer.
@@ -117,6 +122,7 @@ impl Default for HttpLimits {
             connections: 4096,
             opening: Duration::from_secs(10),
             body_bytes: 16 << 20,
+            all_body_bytes: 256 << 20,
             body_time: Duration::from_secs(10),
             unread: Duration::from_secs(30),
             local_names: false,
@@ -156,8 +162,9 @@ impl HttpServer {
         };
         let local_names = limits.local_names && listen.ip().is_loopback() && !security.asks_for_token();
         let limits = HttpLimits { local_names, ..limits.clone() };
-        let HttpLimits { connections, opening, unread, .. } = limits;
-        let entrance = Entrance { security: security.clone(), limits, health, refusal, handler, flight };
+        let HttpLimits { connections, opening, unread, all_body_bytes, .. } = limits;
+        let bodies = Arc::new(Semaphore::new(all_body_bytes as usize));
+        let entrance = Entrance { security: security.clone(), limits, health, refusal, handler, flight, bodies };
         let builder = tonic::transport::Server::builder();
         let connections = ConnectionLimits { most: connections, opening, unread: Some(unread) };
         let listener = Listener::start(io, listen, security, connections, builder, entrance)?;
@@ -204,40 +211,38 @@ struct Entrance {
     refusal: HttpRefusal,
     handler: HttpHandler,
     flight: Option<Gate>,
+    /// Has a permit for each byte of a body that may be kept.
+    bodies: Arc<Semaphore>,
 }
 
 impl Entrance {
     async fn answer(self, request: Request<Body>) -> HttpAnswer {
         let path = request.uri().path().to_owned();
         if path == "/healthz" && !["GET", "HEAD"].contains(&request.method().as_str()) {
-            let _ = self.body(request, false).await;
+            self.discard(request).await;
             return (self.refusal)(405, "GET this path").allow("GET, HEAD");
         }
         if path == "/healthz" {
             let (status, text) = self.health.answer();
             return HttpAnswer::new(status.as_u16(), "text/plain; charset=utf-8", text);
         }
-        // The body of a request that is refused is read, too: a client that is still sending would not see an answer.
-        if let Some(refused) = self.not_admitted(&request) {
-            let _ = self.body(request, false).await;
+        if let Some(refused) = self.not_admitted(&request).or_else(|| self.not_readable(&request)) {
+            self.discard(request).await;
             return refused;
         }
-        if let Some(client) = request.extensions().get::<Client>() {
-            client.accept();
-        }
         let method = request.method().as_str().to_owned();
-        let coding = coding(request.headers());
-        match (self.body(request, coding.is_none()).await, coding) {
-            (Ok(body), None) => (self.handler)(HttpRequest { method, path, body }).await,
-            (Ok(_), Some(coding)) => {
-                let why = format!("the body has Content-Encoding `{coding}`, but compressed bodies are not read");
-                (self.refusal)(415, &format!("{why}: send it without compression and without this header"))
-            }
-            (Err(refused), _) => refused,
+        if self.limits.body_bytes == 0 {
+            self.discard(request).await;
+            return (self.handler)(HttpRequest { method, path, body: Bytes::new() }).await;
+        }
+        match self.body(request).await {
+            Ok((body, _kept)) => (self.handler)(HttpRequest { method, path, body }).await,
+            Err(refused) => refused,
         }
     }
 
-    /// The refusal of a request that names another host, or whose caller has no valid token.
+    /// The refusal of a request that names another host, or whose caller has no valid token. The client of another request may keep its
+    /// connection.
     fn not_admitted(&self, request: &Request<Body>) -> Option<HttpAnswer> {
         if self.limits.local_names
             && let Some(host) = foreign_host(request)
@@ -245,38 +250,98 @@ impl Entrance {
             let why = format!("this server is for its own machine, and `{host}` is a name of another one");
             return Some((self.refusal)(421, &format!("{why}: call it as localhost or 127.0.0.1")));
         }
-        let fault = self.security.check_request(request.headers()).err()?;
-        Some((self.refusal)(401, fault.message()))
+        if let Err(fault) = self.security.check_request(request.headers()) {
+            return Some((self.refusal)(401, fault.message()));
+        }
+        if let Some(client) = request.extensions().get::<Client>() {
+            client.accept();
+        }
+        None
     }
 
-    /// All of the body, or the refusal. Without `keep` the body is dropped while it is read.
-    async fn body(&self, request: Request<Body>, keep: bool) -> Result<Bytes, HttpAnswer> {
-        let HttpLimits { body_bytes: most, body_time, .. } = self.limits;
-        let collect = async {
-            let mut body = pin!(request.into_body());
-            let (mut all, mut length) = (BytesMut::new(), 0);
-            while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-                let frame = frame.map_err(|_| (self.refusal)(400, "the connection broke within the body"))?;
-                let Ok(data) = frame.into_data() else { continue };
-                length += data.len();
-                if keep && length <= most {
-                    all.extend_from_slice(&data);
-                    continue;
-                }
-                // A client that is still sending would not see an answer, so some more of it is thrown away.
-                all = BytesMut::new();
-                if length > most.saturating_mul(MOST_DISCARDED) {
-                    break;
-                }
+    /// The refusal of a request whose headers say that its body cannot be read.
+    fn not_readable(&self, request: &Request<Body>) -> Option<HttpAnswer> {
+        if let Some(coding) = coding(request.headers()) {
+            let why = format!("the body has Content-Encoding `{coding}`, but compressed bodies are not read");
+            return Some((self.refusal)(415, &format!("{why}: send it without compression and without this header")));
+        }
+        let most = self.limits.body_bytes;
+        (most > 0 && request.body().size_hint().lower() > most as u64).then(|| self.too_long())
+    }
+
+    fn too_long(&self) -> HttpAnswer {
+        (self.refusal)(413, &format!("the body is longer than {} bytes", self.limits.body_bytes))
+    }
+
+    /// All of the body, and permits to hold for as long as it is kept; or the refusal.
+    async fn body(&self, request: Request<Body>) -> Result<(Bytes, Option<OwnedSemaphorePermit>), HttpAnswer> {
+        let body_time = self.limits.body_time;
+        let mut body = request.into_body();
+        let read = async {
+            let read = self.read(&mut body).await;
+            if read.is_err() {
+                self.read_away(&mut body).await;
             }
-            if length > most {
-                return Err((self.refusal)(413, &format!("the body is longer than {most} bytes")));
-            }
-            Ok(all.freeze())
+            read
         };
-        match timeout(body_time, collect).await {
+        match timeout(body_time, read).await {
             Ok(body) => body,
             Err(_) => Err((self.refusal)(408, &format!("the body did not arrive within {body_time:?}"))),
+        }
+    }
+
+    async fn read(&self, body: &mut Body) -> Result<(Bytes, Option<OwnedSemaphorePermit>), HttpAnswer> {
+        let (mut all, mut permits) = (BytesMut::new(), None::<OwnedSemaphorePermit>);
+        while let Some(data) = next_data(body).await {
+            let data = data.map_err(|_| (self.refusal)(400, "the connection broke within the body"))?;
+            if all.len() + data.len() > self.limits.body_bytes {
+                return Err(self.too_long());
+            }
+            let more = u32::try_from(data.len()).map_err(|_| self.too_long())?;
+            let more = Arc::clone(&self.bodies).try_acquire_many_owned(more).map_err(|_| {
+                let why = "the bodies of other requests take all the memory that this server has for them";
+                (self.refusal)(503, &format!("{why}: send the request again"))
+            })?;
+            match &mut permits {
+                Some(permits) => permits.merge(more),
+                None => permits = Some(more),
+            }
+            all.extend_from_slice(&data);
+        }
+        Ok((all.freeze(), permits))
+    }
+
+    /// Reads the body of a request that is refused: a client that is still sending would not see an answer. Does not read it if the client
+    /// waits for a sign before it sends, or would send very much.
+    async fn discard(&self, request: Request<Body>) {
+        let waits = request.headers().contains_key(header::EXPECT);
+        let mut body = request.into_body();
+        if !waits && body.size_hint().lower() <= self.most_discarded() as u64 {
+            let _ = timeout(self.limits.body_time, self.read_away(&mut body)).await;
+        }
+    }
+
+    fn most_discarded(&self) -> usize {
+        self.limits.body_bytes.saturating_mul(MOST_DISCARDED.0).max(MOST_DISCARDED.1)
+    }
+
+    async fn read_away(&self, body: &mut Body) {
+        let mut left = self.most_discarded();
+        while let Some(Ok(data)) = next_data(body).await {
+            let Some(less) = left.checked_sub(data.len()) else { return };
+            left = less;
+        }
+    }
+}
+
+/// The next bytes of a body; `None`: its end.
+async fn next_data(body: &mut Body) -> Option<Result<Bytes, Status>> {
+    loop {
+        match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?.map(Frame::into_data) {
+            Ok(Ok(data)) => return Some(Ok(data)),
+            // Trailers.
+            Ok(Err(_)) => {}
+            Err(e) => return Some(Err(e)),
         }
     }
 }
@@ -340,6 +405,9 @@ fn response(answer: HttpAnswer) -> Response<Body> {
     }
     if status == 415 {
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
+    if status == 503 {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
     }
     if status == 401 {
         headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

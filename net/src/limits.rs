@@ -34,7 +34,7 @@ pub struct Limits {
     /// How long connecting may take, how long a client may take to send the first message of a new stream, and how long it
     /// may hold a connection before a call of it is accepted.
     pub opening: Duration,
-    /// Connections that a server has at a time; more are closed at once.
+    /// Connections that a server has at a time; beyond them it closes the oldest one without an accepted call, or the new one.
     pub connections: usize,
 }
 

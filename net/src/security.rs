@@ -70,14 +70,8 @@ impl Security {
     /// # Errors
     /// User: a file is missing or holds something else, or one is given without the others that it needs.
     pub fn load(files: &SecurityFiles) -> Result<Self, Fault> {
-        let token = files.token_file.as_deref().map(token).transpose()?;
+        let Self { token, server, .. } = Self::load_for_server(files)?;
         let client = files.tls_ca.as_deref().map(authorities).transpose()?;
-        let server = match (&files.tls_cert, &files.tls_key) {
-            (Some(cert), Some(key)) => Some(certificates(cert, key)?),
-            (None, None) => None,
-            (Some(_), None) => return Err(Fault::user("tls_cert is given without tls_key: a server needs both")),
-            (None, Some(_)) => return Err(Fault::user("tls_key is given without tls_cert: a server needs both")),
-        };
         if server.is_some() && client.is_none() {
             return Err(Fault::user(
                 "tls_cert is given without tls_ca, which this process needs to call the others: give the authority \
@@ -85,6 +79,21 @@ impl Security {
             ));
         }
         Ok(Self { token, server, client })
+    }
+
+    /// The same for a process that calls no others, so that it needs no authority.
+    ///
+    /// # Errors
+    /// As of [`Security::load`].
+    pub fn load_for_server(files: &SecurityFiles) -> Result<Self, Fault> {
+        let token = files.token_file.as_deref().map(token).transpose()?;
+        let server = match (&files.tls_cert, &files.tls_key) {
+            (Some(cert), Some(key)) => Some(certificates(cert, key)?),
+            (None, None) => None,
+            (Some(_), None) => return Err(Fault::user("tls_cert is given without tls_key: a server needs both")),
+            (None, Some(_)) => return Err(Fault::user("tls_key is given without tls_cert: a server needs both")),
+        };
+        Ok(Self { token, server, client: None })
     }
 
     /// Whether it does not protect a server that other machines can reach: no token, or no TLS.
@@ -172,11 +181,14 @@ fn credentials<'a>(value: &'a [u8], scheme: &str) -> Option<&'a [u8]> {
 
 fn check_token(token: &str, sent: Option<&[u8]>) -> Result<(), Fault> {
     let Some(sent) = sent else {
-        return Err(Fault::user("the server asks for a token, and the caller sent none: give token_file"));
+        return Err(Fault::user(
+            "the server asks for a token, and the caller sent none: give token_file, or send the header \
+             `Authorization: Bearer TOKEN`",
+        ));
     };
     match bool::from(sent.ct_eq(token.as_bytes())) {
         true => Ok(()),
-        false => Err(Fault::user("the caller's token is not the one of this server: give both the same token_file")),
+        false => Err(Fault::user("the caller's token is not the one of this server: give both the same token")),
     }
 }
 

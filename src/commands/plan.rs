@@ -11,7 +11,7 @@ use super::job_args::JobArgs;
 use crate::out;
 
 /// Print the graph of a job (capacities of links, replicas and places) and the memory of its dense parameters; or, with the report of a
-/// smaller run, how many machines a run needs. Reads no rows
+/// smaller run, how many machines a run needs. Reads no rows, but data.train must name files that are there
 #[derive(Args)]
 pub(crate) struct Plan {
     #[command(flatten)]

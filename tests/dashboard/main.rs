@@ -284,6 +284,12 @@ fn other_paths_and_methods_are_refused() {
     assert!(status == 404 && body.contains("/run.json"), "{body}");
     let (status, head, body) = send(run.address, "POST", "/metrics").unwrap();
     assert!(status == 405 && head.contains("allow: get") && body.contains("GET"), "{head} {body}");
+    // With a body, it was called too long.
+    let mut socket = std::net::TcpStream::connect(run.address).unwrap();
+    let post = "POST /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}";
+    std::io::Write::write_all(&mut socket, post.as_bytes()).unwrap();
+    let said = std::io::read_to_string(socket).unwrap();
+    assert!(said.starts_with("HTTP/1.1 405 "), "{said}");
     for method in ["POST", "DELETE"] {
         let (status, head, _) = send(run.address, method, "/healthz").unwrap();
         assert!(status == 405 && head.contains("allow: get, head"), "{head}");

@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,7 +14,7 @@ use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
 use arrow::ipc::writer::FileWriter;
 use serde_json::{Value, json};
 
-use crate::common;
+use crate::common::{self, Background};
 use crate::rows::{
     FINAL_MLPS, KINDS, KINDS_OF_LABELS, LINEAR_ONLY, OPTIONS, TABLES, TWO_TOWERS, WEIGHTS, block, job, model, predict,
     python_says, rows,
@@ -402,6 +404,13 @@ fn beyond_this_machine_it_needs_a_token_and_tls() {
     let serve = |more: &[&str]| common::run(&[&["serve", "--model", folder.to_str().unwrap()][..], more].concat());
     common::exits(2, serve(&["--listen", "0.0.0.0:0"]), &["a token and TLS are missing"]);
     common::exits(2, serve(&["--watch=-1"]), &["--watch is -1"]);
+    for threads in ["0", "1025", "100000"] {
+        common::exits(2, serve(&["--threads", threads]), &["--threads", "1..=1024"]);
+    }
+    let (cert, key) = certificate(dir.path());
+    let [cert, key] = [&cert, &key].map(|path| path.to_str().unwrap());
+    let said = common::exits(2, serve(&["--tls-cert", key, "--tls-key", key]), &["key.pem holds no CERTIFICATE"]);
+    assert!(said.contains("tls_cert") && !said.contains("tls_ca"), "{said}");
     let (code, said) = common::run(&["serve", "--model", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0"]);
     assert!(code == Some(2) && said.contains("manifest.json"), "{said}");
 
@@ -417,7 +426,9 @@ fn beyond_this_machine_it_needs_a_token_and_tls() {
         "Authorization: Basic %%%\r\n",
         "Authorization: Basic b3Blbi1zZXNhbWU=\r\n",
     ] {
-        assert_eq!(server.send_with("GET", "/v1/model", headers, b"").0, 401, "{headers}");
+        let (status, said) = server.send_with("GET", "/v1/model", headers, b"");
+        assert_eq!(status, 401, "{headers}");
+        assert!(!headers.is_empty() || said.contains("send the header `Authorization: Bearer TOKEN`"), "{said}");
     }
     // As a browser sends it: a name, a colon, and the token.
     for headers in ["Authorization: bearer open-sesame\r\n", "Authorization: Basic bWU6b3Blbi1zZXNhbWU=\r\n"] {
@@ -425,15 +436,7 @@ fn beyond_this_machine_it_needs_a_token_and_tls() {
     }
     drop(server);
 
-    let (cert, key) = certificate(dir.path());
-    let tls = [
-        "--token-file",
-        token.to_str().unwrap(),
-        "--tls-cert",
-        cert.to_str().unwrap(),
-        "--tls-key",
-        key.to_str().unwrap(),
-    ];
+    let tls = ["--token-file", token.to_str().unwrap(), "--tls-cert", cert, "--tls-key", key];
     let server = Server::start(&folder, &tls);
     let script = dir.path().join("ask.py");
     let ask = r#"
@@ -443,7 +446,47 @@ request = urllib.request.Request(f"https://localhost:{address.split(':')[1]}/v1/
 print(json.load(urllib.request.urlopen(request, context=ssl.create_default_context(cafile=cert)))["kind"])
 "#;
     fs::write(&script, ask).unwrap();
-    assert_eq!(python_says(&script, &[&cert, Path::new(&server.address)]).trim(), "lr");
+    assert_eq!(python_says(&script, &[Path::new(cert), Path::new(&server.address)]).trim(), "lr");
+}
+
+/// Templates of compose and Kubernetes write variables without a value. `forebay` asked for their values.
+#[test]
+fn an_empty_variable_counts_as_missing_and_the_line_of_json_has_the_address_as_a_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = model(dir.path(), "lr", &[]);
+    let mut serve = common::forebay(&["serve", "--model", folder.to_str().unwrap(), "--log-format", "json"]);
+    for name in ["FOREBAY_TOKEN_FILE", "FOREBAY_TLS_CERT", "FOREBAY_TLS_KEY", "FOREBAY_LOG"] {
+        serve.env(name, "");
+    }
+    let mut process = Background::start(serve.args(["--listen", "127.0.0.1:0"]));
+    process.wait_for("\"serving\"", 1);
+    let said = process.output();
+    let line = said.lines().find(|line| line.contains("\"serving\"")).unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
+    let server = Server { process, address: line["address"].as_str().unwrap().replace("http://", "") };
+    let model = server.model();
+    assert_eq!((&line["version"], &line["rows"]), (&model["version"], &model["rows"]), "{line}");
+    for path in ["/v1/model", "/metrics"] {
+        assert_eq!(server.send("HEAD", path, b""), (200, String::new()));
+    }
+}
+
+/// Many systems start processes with a soft limit of 1,024 files, so a server of 4,096 connections could accept no more of them.
+#[test]
+fn a_server_may_open_as_many_sockets_as_its_hard_limit_allows() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = model(dir.path(), "lr", &[]);
+    let script = "ulimit -Sn 100 && ulimit -Hn 128 && exec \"$0\" serve --model \"$1\" --listen 127.0.0.1:0";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_forebay"), folder.to_str().unwrap()]).env_remove("FOREBAY_LOG");
+    let server = Server::of(&mut shell);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.process.id())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    assert_eq!(line.split_whitespace().nth(3), Some("128"), "{line}");
+    // Silent clients take all connections; the newest one gets an answer.
+    let silent: Vec<_> = (0..150).map(|_| TcpStream::connect(&server.address).unwrap()).collect();
+    assert_eq!(server.send("GET", "/healthz", b"").0, 200);
+    drop(silent);
 }
 
 /// A certificate for `localhost` that signs itself, and its key.

@@ -74,6 +74,66 @@ fn a_client_with_a_long_body_sees_why_it_is_refused() {
     }
 }
 
+/// A client that waits for a sign before it sends its body, as `curl` does with a long one, sent all of it to be refused.
+#[test]
+fn a_body_whose_length_is_too_large_is_refused_before_it_is_sent() {
+    let server = start(&Security::none(), &HttpLimits { body_bytes: 1000, ..HttpLimits::default() });
+    for (headers, status) in [
+        ("Content-Length: 1001\r\nExpect: 100-continue", 413),
+        ("Content-Length: 100000000", 413),
+        ("Content-Length: 10\r\nContent-Encoding: gzip\r\nExpect: 100-continue", 415),
+    ] {
+        let mut socket = TcpStream::connect(server.address()).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        write!(socket, "POST / HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n").unwrap();
+        let mut said = [0; 12];
+        socket.read_exact(&mut said).unwrap();
+        assert_eq!(String::from_utf8_lossy(&said), format!("HTTP/1.1 {status}"), "{headers}");
+    }
+}
+
+#[test]
+fn bodies_that_arrive_together_have_a_limit_in_all() {
+    let limits = HttpLimits { body_bytes: 1000, all_body_bytes: 1500, ..HttpLimits::default() };
+    let server = start(&Security::none(), &limits);
+    let begin = |sent: usize| {
+        let mut socket = TcpStream::connect(server.address()).unwrap();
+        socket.set_read_timeout(Some(LONG)).unwrap();
+        let head = "POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n";
+        socket.write_all(head.as_bytes()).unwrap();
+        socket.read_exact(&mut [0; b"HTTP/1.1 100 Continue\r\n\r\n".len()]).unwrap();
+        socket.write_all(&vec![b'x'; sent]).unwrap();
+        socket
+    };
+    let end = |mut socket: TcpStream| {
+        socket.write_all(b"x").unwrap();
+        let mut said = String::new();
+        socket.read_to_string(&mut said).unwrap();
+        said
+    };
+    let held = begin(999);
+    // The server may not have read all of the first body yet.
+    let refused = (0..1000).map(|_| end(begin(999))).find(|said| !said.starts_with("HTTP/1.1 200 "));
+    let said = refused.expect("both bodies together are too long");
+    assert!(said.starts_with("HTTP/1.1 503 ") && said.contains("retry-after: 1\r\n"), "{said}");
+    assert!(end(held).starts_with("HTTP/1.1 200 "));
+    assert!(end(begin(999)).starts_with("HTTP/1.1 200 "));
+}
+
+/// The dashboard answered that the body is too long.
+#[test]
+fn a_server_without_bodies_answers_a_request_with_one_as_without() {
+    let server = start(&Security::none(), &HttpLimits { body_bytes: 0, ..HttpLimits::default() });
+    let mut socket = TcpStream::connect(server.address()).unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+        .write_all(b"POST /x HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 3\r\n\r\nabc")
+        .unwrap();
+    let mut said = String::new();
+    socket.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 200 ") && said.ends_with("/x"), "{said}");
+}
+
 /// A bug: a client that kept its connection for more than 30 s between two requests had no answer to the second, and no header had told it.
 #[test]
 fn a_client_learns_for_how_long_it_may_keep_its_connection() {

@@ -11,12 +11,13 @@ use forebay_base::nearest;
 
 use super::json_cell::JsonCell;
 use super::json_column;
+use super::request_size::RequestSize;
 use super::serving_columns::{ServingColumn, ServingColumns};
 
 /// The columns of the model in `batch`; `None` if it has no rows. Other columns of the batch are left out.
 ///
 /// # Errors
-/// A user fault: a column that is not there, with the nearest one, or is there twice, or more rows than a request may have.
+/// A user fault: a column that is not there, with the nearest one, or is there twice, or more rows or values than a request may have.
 pub(super) fn select(columns: &ServingColumns, batch: &RecordBatch) -> Result<Option<RecordBatch>, Fault> {
     let (rows, most) = (batch.num_rows(), columns.most_rows);
     if rows == 0 {
@@ -25,12 +26,23 @@ pub(super) fn select(columns: &ServingColumns, batch: &RecordBatch) -> Result<Op
     if rows > most {
         return Err(Fault::user(format!("{rows} rows in one record batch, at most {most}: split them over several")));
     }
-    let selected = columns.columns.iter().map(|column| Ok((column.name.as_str(), array(column, batch)?, true)));
+    let (mut size, mut sent) = (RequestSize::default(), Vec::with_capacity(columns.columns.len()));
+    for column in &columns.columns {
+        let array = array(column, batch)?;
+        size.add(RequestSize::of_array(&*array), 1);
+        sent.push((column, array));
+    }
+    size.check()?;
+    let selected = sent.into_iter().map(|(column, array)| {
+        let array = if column.lists && !is_list(&array) { lists_of_one(&array)? } else { array };
+        Ok((column.name.as_str(), array, true))
+    });
     RecordBatch::try_from_iter_with_nullable(selected.collect::<Result<Vec<_>, Fault>>()?)
         .map(Some)
         .map_err(|e| Fault::internal("the columns of a record batch do not fit together").because(e))
 }
 
+/// The column as it was sent, or nulls.
 fn array(column: &ServingColumn, batch: &RecordBatch) -> Result<ArrayRef, Fault> {
     let (name, schema) = (column.name.as_str(), batch.schema_ref());
     let mut places = (0..schema.fields().len()).filter(|&at| schema.field(at).name() == name);
@@ -50,10 +62,12 @@ fn array(column: &ServingColumn, batch: &RecordBatch) -> Result<ArrayRef, Fault>
     let array = batch.column(at);
     match array.data_type() {
         DataType::Null => nulls(column, batch.num_rows()),
-        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => Ok(array.clone()),
-        _ if column.lists => lists_of_one(array),
         _ => Ok(array.clone()),
     }
+}
+
+fn is_list(array: &ArrayRef) -> bool {
+    matches!(array.data_type(), DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..))
 }
 
 /// Each value as a list of one; null is no list.
@@ -77,7 +91,9 @@ fn nulls(column: &ServingColumn, rows: usize) -> Result<ArrayRef, Fault> {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use arrow::array::{Array as _, AsArray as _, Int64Array, NullArray, RecordBatchOptions, StringArray};
+    use arrow::array::{
+        Array as _, AsArray as _, FixedSizeListArray, Int64Array, NullArray, RecordBatchOptions, StringArray,
+    };
     use arrow::datatypes::{Int64Type, Schema};
 
     use super::super::serving_columns::MOST_VALUES;
@@ -136,6 +152,19 @@ mod tests {
         let lists = selected["tags"].as_list::<i32>();
         let of_row = |row: usize| lists.value(row).as_primitive::<Int64Type>().values().to_vec();
         assert_eq!((of_row(0), lists.is_null(1), of_row(2)), (vec![5], true, vec![6]));
+    }
+
+    /// A bug: a message of a few bytes ended the server, because the elements of such lists take no bytes until they are read.
+    #[test]
+    fn lists_of_nulls_have_at_most_as_many_elements_as_others() {
+        let lists = |elements: usize| -> ArrayRef {
+            let field = Arc::new(Field::new("element", DataType::Null, true));
+            Arc::new(FixedSizeListArray::new(field, elements as i32, Arc::new(NullArray::new(2 * elements)), None))
+        };
+        let sent = |elements| batch(vec![("tags", lists(elements)), ("city", cities(2)), ("count", of(&[7, 8]))]);
+        assert_eq!(select(&columns(), &sent(3)).unwrap().unwrap().num_rows(), 2);
+        let said = select(&columns(), &sent(1_000_000_000)).unwrap_err().to_string();
+        assert!(said.contains("lists of 2000000000 elements, at most 4194304 in all"), "{said}");
     }
 
     #[test]

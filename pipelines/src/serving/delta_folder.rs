@@ -3,7 +3,7 @@
 //! A look lists the folder. On a local disk it then reads each manifest. In a store, where reading takes requests, it reads the manifests
 //! of new folders, one of the known manifests in turn, and, less and less often, the manifests that could not be read.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_actors::{Domain, Fault, FaultKind};
 use forebay_connectors::staged::{Folder, OpenFolder};
@@ -51,7 +51,7 @@ impl DeltaVersions {
 
     /// Whether the delta leads from a model of the versions `current` back to a version that was served before (`passed`), so that a circle
     /// of deltas would not end.
-    pub(super) fn leads_back(&self, current: ModelVersions, passed: &HashSet<ModelVersion>) -> bool {
+    pub(super) fn leads_back(&self, current: ModelVersions, passed: &[ModelVersion]) -> bool {
         // An exact delta from the rounded content itself makes the model exact.
         let makes_exact = self.from == current.version && self.gives.is_none() && current.approximates == Some(self.to);
         !makes_exact && passed.contains(&self.to)
@@ -139,6 +139,11 @@ impl DeltaFolder {
             }
         };
         self.known.entry(name).or_insert(KnownDelta { manifest, read_at: self.looks })
+    }
+
+    /// Whether it is on a local disk.
+    pub(super) fn is_local(&self) -> bool {
+        self.open().is_ok_and(|folder| folder.is_local())
     }
 
     /// Whether the last look could list the folder.

@@ -1,12 +1,12 @@
 //! Looks for newer versions of a model: a model folder that was replaced, or deltas from the current version. Blocks on the store.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use forebay_actors::{Domain, Fault};
 use forebay_connectors::staged::Folder;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::delta_folder::DeltaFolder;
+use super::delta_folder::{DeltaFolder, DeltaVersions};
 use super::failed::Failed;
 use super::outage::Outage;
 use super::serving_model::ServingModel;
@@ -27,8 +27,8 @@ pub struct Follower {
     outage: Outage,
     /// The newer manifest whose model could not be loaded, and when it is tried again.
     failed: Option<(SeenManifest, Failed)>,
-    /// Versions since the model folder was read. No delta leads back to them, so that a circle of deltas ends.
-    passed: HashSet<ModelVersion>,
+    /// Versions since the model folder was read, in their order. No delta leads back to them, so that a circle of deltas ends.
+    passed: Vec<ModelVersion>,
     /// Deltas from the current version that could not be applied: the version that each leads on from, and when it is tried again.
     broken: HashMap<String, (ModelVersion, Failed)>,
     /// The faults that hold and were reported: each is reported once, although every look finds it again.
@@ -67,7 +67,7 @@ impl Follower {
             seen: None,
             outage: Outage::default(),
             failed: None,
-            passed: HashSet::new(),
+            passed: Vec::new(),
             broken: HashMap::new(),
             told: HashSet::new(),
             left_out: HashSet::new(),
@@ -117,7 +117,8 @@ impl Follower {
             Err(fault) => Some(fault),
         };
         let of_earlier_looks = self.broken.values().map(|(_, failed)| failed.fault.clone());
-        let of_deltas = of_deltas.into_iter().chain(of_earlier_looks).chain(self.unreadable_deltas());
+        let of_deltas =
+            of_deltas.into_iter().chain(of_earlier_looks).chain(self.unreadable_deltas()).chain(self.forks());
         let wrong: Vec<Fault> = of_folder.into_iter().chain(of_deltas).collect();
         self.first_unreported(wrong).map_or(Followed::Nothing, Followed::Broken)
     }
@@ -149,23 +150,43 @@ impl Follower {
         }
     }
 
-    /// The model with the next delta that leads on, if there is one. Later looks try a delta again that cannot be applied.
+    /// The model with the next delta that leads on, if there is one: the first by name that can be applied. Later looks try the others
+    /// again.
+    ///
+    /// # Errors
+    /// Why the first of them could not be applied, if none can be.
     fn next_model(&mut self, model: &ServingModel) -> Result<Option<ServingModel>, Fault> {
-        let Some((name, from, folder)) = self.next_delta(model.versions())? else { return Ok(None) };
-        let applied = Delta::read(folder.clone(), &self.context).and_then(|delta| model.with_delta(&delta));
-        let before = self.broken.remove(&name).map(|(_, before)| before);
-        match applied {
-            Ok(newer) => {
-                self.passed.extend(newer.versions().all());
-                Ok(Some(newer))
-            }
-            Err(fault) => {
-                let failed = Failed::new(fault.context(format!("delta {folder} is not applied")), before.as_ref());
-                let fault = failed.fault.clone();
-                self.broken.insert(name, (from, failed));
-                Err(fault)
+        let mut failed = Vec::new();
+        for (name, versions) in self.next_deltas(model.versions())? {
+            let Some(folder) = self.unchanged(&name, versions)? else { continue };
+            let applied = Delta::read(folder.clone(), &self.context).and_then(|delta| model.with_delta(&delta));
+            let before = self.broken.remove(&name).map(|(_, before)| before);
+            match applied {
+                Ok(newer) => {
+                    self.passed.extend(newer.versions().all());
+                    failed.iter().for_each(|fault| tracing::warn!("{fault}; another delta leads on"));
+                    return Ok(Some(newer));
+                }
+                Err(fault) => {
+                    let failure = Failed::new(fault.context(format!("delta {folder} is not applied")), before.as_ref());
+                    let fault = failure.fault.clone();
+                    self.broken.insert(name, (versions.from, failure));
+                    if fault.domain == Domain::External && !self.deltas.as_ref().is_some_and(DeltaFolder::is_local) {
+                        // Reading each of the other deltas would wait as long for the store.
+                        return Err(fault);
+                    }
+                    failed.push(fault);
+                }
             }
         }
+        failed.into_iter().next().map_or(Ok(None), Err)
+    }
+
+    /// The folder of a delta; `None` if its manifest changed since an earlier look read it: then the next look handles it.
+    fn unchanged(&mut self, name: &str, versions: DeltaVersions) -> Result<Option<Folder>, Fault> {
+        let Some(deltas) = &mut self.deltas else { return Ok(None) };
+        let folder = deltas.delta(name)?;
+        Ok(Some(folder).filter(|_| deltas.read_now(name) == Some(versions)))
     }
 
     /// The model of the folder with the deltas that lead on from it, if the folder is another one than was loaded; not if that is the
@@ -212,39 +233,59 @@ impl Follower {
         Ok(SeenManifest { hash: xxh3_128(&Manifest::bytes(&folder)?), stamp: folder.stamp(MANIFEST)? })
     }
 
-    /// A delta that leads on from a model of these versions: its name, the version that it leads on from, and its folder.
-    fn next_delta(&mut self, current: ModelVersions) -> Result<Option<(String, ModelVersion, Folder)>, Fault> {
-        let Self { deltas: Some(deltas), broken, passed, left_out, .. } = self else { return Ok(None) };
+    /// The deltas that lead on from a model of these versions and that this look tries, by name.
+    fn next_deltas(&mut self, current: ModelVersions) -> Result<Vec<(String, DeltaVersions)>, Fault> {
+        let Self { deltas: Some(deltas), broken, passed, left_out, .. } = self else { return Ok(Vec::new()) };
         if !deltas.is_listed() {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         left_out.retain(|name| deltas.has(name));
         broken.retain(|name, (from, _)| deltas.has(name) && current.has(*from));
         let mut there = deltas.deltas();
         there.retain(|(name, _)| broken.get_mut(name).is_none_or(|(_, failed)| failed.is_due()));
+        let mut next = Vec::new();
         for (name, versions) in there {
             if !current.has(versions.from) {
                 // Another delta may have replaced one that could not be applied.
                 broken.remove(&name);
-                continue;
-            }
-            let folder = deltas.delta(&name)?;
-            if versions.leads_back(current, passed) {
-                if versions.to != current.version && left_out.insert(name) {
-                    tracing::warn!(
-                        "delta {folder} is left out: it leads back to version {}, which was served since the model folder was read; to go \
-                         back, remove the deltas that lead on and replace the model folder",
-                        versions.to
-                    );
-                }
-                continue;
-            }
-            // An earlier look may have read this manifest, and it may have changed since: then the next look handles it.
-            if deltas.read_now(&name) == Some(versions) {
-                return Ok(Some((name, versions.from, folder)));
+            } else if !versions.leads_back(current, passed) {
+                next.push((name, versions));
+            } else if versions.to != current.version && !left_out.contains(&name) {
+                tracing::warn!(
+                    "delta {} is left out: it leads back to version {}, which was served since the model folder was read; to go \
+                     back, remove the deltas that lead on and replace the model folder",
+                    deltas.delta(&name)?,
+                    versions.to
+                );
+                left_out.insert(name);
             }
         }
-        Ok(None)
+        Ok(next)
+    }
+
+    /// For each version that was served since the model folder was read: a fault if deltas lead from it to different versions. Then it
+    /// depends on the time when a server first sees each of them which one it serves.
+    fn forks(&self) -> Vec<Fault> {
+        let Some(deltas) = self.deltas.as_ref().filter(|deltas| deltas.is_listed()) else { return Vec::new() };
+        let place = |version: ModelVersion| self.passed.iter().position(|passed| *passed == version);
+        let mut by_from: BTreeMap<usize, Vec<(String, DeltaVersions)>> = BTreeMap::new();
+        for (name, versions) in deltas.deltas() {
+            let Some(from) = place(versions.from) else { continue };
+            // A delta that leads back is never applied.
+            if place(versions.to).is_none_or(|to| to > from) {
+                by_from.entry(from).or_default().push((name, versions));
+            }
+        }
+        let fork = |deltas: Vec<(String, DeltaVersions)>| {
+            let (first, versions) = deltas.first()?;
+            let (other, others) = deltas.iter().find(|(_, other)| other.to != versions.to)?;
+            Some(Fault::user(format!(
+                "deltas `{first}` and `{other}` both lead on from version {}, to {} and {}: of those that it finds together, a \
+                 server applies the first by name, so servers may serve different versions; remove all but one of them",
+                versions.from, versions.to, others.to
+            )))
+        };
+        by_from.into_values().filter_map(fork).collect()
     }
 }
 

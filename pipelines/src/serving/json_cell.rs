@@ -5,6 +5,8 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
+use super::serving_columns::MOST_ELEMENTS;
+
 /// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum JsonCell<'a> {
@@ -119,6 +121,9 @@ impl<'de> Visitor<'de> for CellVisitor {
         while let Some(cell) = list.next_element::<JsonCell<'de>>()? {
             if let JsonCell::List(_) = cell {
                 return Err(A::Error::custom("a list within a list: a feature is a value or a list of values"));
+            }
+            if cells.len() == MOST_ELEMENTS {
+                return Err(A::Error::custom(format!("a list of more than {MOST_ELEMENTS} elements")));
             }
             cells.push(cell);
         }

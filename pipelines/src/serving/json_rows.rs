@@ -12,13 +12,14 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use super::column_order::ColumnOrder;
 use super::json_cell::JsonCell;
 use super::json_column;
+use super::request_size::RequestSize;
 use super::serving_columns::ServingColumns;
 
 /// The rows of a body; `None` if it has none.
 ///
 /// # Errors
-/// A user fault: where the JSON is damaged, an unknown field or column with the nearest one, a column that no row has, or a
-/// value of another type.
+/// A user fault: where the JSON is damaged, an unknown field or column with the nearest one, a column that no row has, a value of another
+/// type, or more values than a request may have.
 pub(super) fn parse(columns: &ServingColumns, body: &[u8]) -> Result<Option<RecordBatch>, Fault> {
     let mut json = serde_json::Deserializer::from_slice(body);
     let request = json.deserialize_map(RequestVisitor(columns)).and_then(|request| json.end().map(|()| request));
@@ -26,6 +27,7 @@ pub(super) fn parse(columns: &ServingColumns, body: &[u8]) -> Result<Option<Reco
     if request.rows == 0 {
         return Ok(None);
     }
+    request.size().check()?;
     let mut batch = Vec::with_capacity(columns.columns.len());
     for (column, (cells, shared)) in columns.columns.iter().zip(request.cells.iter().zip(&request.shared)) {
         let all: Vec<&JsonCell<'_>> = (0..request.rows)
@@ -65,6 +67,18 @@ struct Request<'a> {
     cells: Vec<Vec<JsonCell<'a>>>,
     /// By column: the value of rows that do not have it.
     shared: Vec<JsonCell<'a>>,
+}
+
+impl Request<'_> {
+    fn size(&self) -> RequestSize {
+        let mut size = RequestSize::default();
+        for (cells, shared) in self.cells.iter().zip(&self.shared) {
+            let own = || cells.iter().filter(|cell| !matches!(cell, JsonCell::Absent));
+            own().for_each(|cell| size.add(RequestSize::of_cell(cell), 1));
+            size.add(RequestSize::of_cell(shared), self.rows - own().count());
+        }
+        size
+    }
 }
 
 struct RequestVisitor<'c>(&'c ServingColumns);
@@ -384,6 +398,27 @@ mod tests {
             let said = parse(&rows, format!(r#"{{"rows": [{{{}}}]}}"#, row.join(",")).as_bytes()).unwrap_err();
             assert!(said.to_string().contains(&format!("column `{name}` {words}")), "{said}");
         }
+    }
+
+    /// A bug: a body of 100 kB took gigabytes, because each row got a copy of what all share.
+    #[test]
+    fn shared_lists_and_text_count_for_each_row_without_a_value_of_its_own() {
+        let columns = toml::from_str("label = 'y'\ndense = []\nslots = ['tags', 'city']").unwrap();
+        let rows = ServingColumns::new(&columns, &BTreeMap::new(), &["tags".to_owned()].into());
+        let said = |elements: usize, text: usize, own: usize, sharing: usize| {
+            let (tags, city) = (vec!["1"; elements].join(","), "x".repeat(text));
+            let own =
+                vec![r#"{"tags": 1, "city": "a"}"#; own].into_iter().chain(vec!["{}"; sharing]).collect::<Vec<_>>();
+            let body = format!(r#"{{"shared": {{"tags": [{tags}], "city": "{city}"}}, "rows": [{}]}}"#, own.join(","));
+            parse(&rows, body.as_bytes()).map(|batch| batch.unwrap().num_rows()).map_err(|fault| fault.to_string())
+        };
+        assert_eq!(said(4000, 4000, 20_000, 1000), Ok(21_000));
+        let long = said(5000, 1, 7, 1000).unwrap_err();
+        assert!(long.contains("lists of 5000000 elements, at most 4194304 in all"), "{long}");
+        let long = said(5_000_000, 1, 0, 1).unwrap_err();
+        assert!(long.contains("a list of more than 4194304 elements"), "{long}");
+        let long = said(1, 100_000, 7, 1000).unwrap_err();
+        assert!(long.contains("text of 100000007 bytes, at most 67108864 in all"), "{long}");
     }
 
     #[test]

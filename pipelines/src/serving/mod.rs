@@ -21,6 +21,7 @@ mod json_column;
 mod json_rows;
 mod outage;
 mod request_rows;
+mod request_size;
 mod row_scorer;
 mod score_exchange;
 mod score_queue;

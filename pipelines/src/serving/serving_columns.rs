@@ -7,8 +7,14 @@ use forebay_base::nearest;
 use forebay_batches::ColumnType;
 use forebay_job::{Columns, Slot, SlotKind};
 
-/// The most values of a request: columns times rows, given or not. This bounds their memory.
+/// The most values of a request: columns times rows, given or not.
 pub(super) const MOST_VALUES: usize = 1 << 20;
+
+/// The most elements of the lists of a request: 1,000 rows with histories of 4,000.
+pub(super) const MOST_ELEMENTS: usize = 1 << 22;
+
+/// The most bytes of the text of a request.
+pub(super) const MOST_TEXT: usize = 64 << 20;
 
 /// The feature columns of a model.
 #[derive(Clone)]

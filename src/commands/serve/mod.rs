@@ -18,13 +18,16 @@ use crate::connectors::staged::Folder;
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::metrics::ServeMetrics;
-use crate::net::{Health, HttpLimits, HttpServer, HttpService, Security, SecurityFiles};
+use crate::net::{Health, HttpLimits, HttpServer, HttpService, Security, SecurityFiles, raise_descriptor_limit};
 use crate::pipelines::{Context, Followed, Follower, ScoreExchange, ScoringThreads, ServingModel};
 use crate::stop::Stop;
 use crate::{Fault, listen_address, out};
 
 /// Where it listens by default.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
+
+/// Files and sockets that are left for other things than connections.
+const DESCRIPTORS: u64 = 64;
 
 /// Requests that are under way at a SIGTERM have this long to end.
 const GRACE: Duration = Duration::from_secs(10);
@@ -60,9 +63,9 @@ pub(crate) struct Serve {
     /// The address to listen on. Addresses beyond this machine need a token and TLS.
     #[arg(long, env = "FOREBAY_LISTEN", value_name = "HOST:PORT", default_value_t = LISTEN, value_parser = listen_address::parse)]
     listen: SocketAddr,
-    /// Threads that compute scores. Default: one for each core.
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
+    /// Threads that compute scores, from 1 to 1024. Default: one for each core.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// Seconds between two checks for a newer version; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     watch: f64,
@@ -76,11 +79,8 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let watch = self.watch_every()?;
-        let mut files = self.security.files(SecurityFiles::default());
-        // A process of a cluster with a certificate must name an authority, because it also connects to others. This server
-        // only accepts connections and never uses it.
-        files.tls_ca.clone_from(&files.tls_cert);
-        let security = Security::load(&files)?;
+        let files = self.security.files(SecurityFiles::default());
+        let security = Security::load_for_server(&files)?;
         let stop = Stop::listen_and_say(logs.log_format, "answers the requests under way", exit::DONE)?;
         let (health, metrics, scoring) = (Health::new(), Arc::new(ServeMetrics::new()), Arc::new(OnceLock::new()));
         health.waiting("loading the model");
@@ -96,23 +96,26 @@ impl Serve {
         };
         let io = IoRuntime::new("forebay-http", 1);
         // The server listens before the model is loaded, so that a wrong address is known at once and /healthz tells why the server waits.
-        let limits = HttpLimits::default();
+        let limits = within_descriptors(HttpLimits::default());
         let server = HttpServer::start(&io, self.listen, &security, &limits, health.clone(), service)?;
 
         let deltas = self.deltas.as_deref().map(Folder::from);
         let mut follower = Follower::new(&self.model, deltas, &self.settings, context);
         let model = follower.load()?;
         stop.has_begun();
-        let threads = self.threads.unwrap_or_else(|| IoRuntime::cores(64));
-        let (versions, rows) = (model.versions(), counted(model.table_rows(), "row"));
+        let threads = self.threads.map_or_else(|| IoRuntime::cores(64), usize::from);
+        let (versions, rows) = (model.versions(), model.table_rows());
         let started = scoring.set(ScoringThreads::start(model, threads)?);
         debug_assert!(started.is_ok(), "it is set once");
         health.ready();
         let scheme = if files.tls_cert.is_some() { "https" } else { "http" };
-        let address = server.address();
-        let line = format!("serving {} at {scheme}://{address}: {rows}, {versions}", self.model);
+        let address = format!("{scheme}://{}", server.address());
+        let line = format!("serving {} at {address}: {}, {versions}", self.model, counted(rows, "row"));
+        let version = versions.version;
         match logs.is_json() {
-            true => out::print_or_drop(json!({ "serving": line })),
+            true => {
+                out::print_or_drop(json!({ "serving": line, "address": address, "version": version, "rows": rows }))
+            }
             false => out::print_or_drop(line),
         }
 
@@ -138,6 +141,13 @@ impl Serve {
             Err(_) => Err(Fault::user(format!("--watch is {}, expected seconds, or 0 for never", self.watch))),
         }
     }
+}
+
+/// The limits with fewer connections if this process may not have a socket for each.
+fn within_descriptors(limits: HttpLimits) -> HttpLimits {
+    let most = raise_descriptor_limit(limits.connections as u64 + DESCRIPTORS);
+    let left = most.map_or(usize::MAX, |most| most.saturating_sub(DESCRIPTORS).max(1) as usize);
+    HttpLimits { connections: limits.connections.min(left), ..limits }
 }
 
 /// Looks for newer versions for as long as the process runs.

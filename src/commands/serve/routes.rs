@@ -46,10 +46,10 @@ impl Routes {
             let Some(scoring) = this.scoring.get() else { return refusal(503, "the model is being loaded") };
             match (request.method.as_str(), request.path.as_str()) {
                 ("POST", "/v1/score") => this.score(scoring, request).await,
-                ("GET", "/v1/model") => this.model(scoring),
-                ("GET", "/metrics") => this.metrics(scoring),
+                ("GET" | "HEAD", "/v1/model") => this.model(scoring),
+                ("GET" | "HEAD", "/metrics") => this.metrics(scoring),
                 (_, "/v1/score") => refusal(405, "POST rows to this path").allow("POST"),
-                (_, "/v1/model" | "/metrics") => refusal(405, "GET this path").allow("GET"),
+                (_, "/v1/model" | "/metrics") => refusal(405, "GET this path").allow("GET, HEAD"),
                 _ => {
                     refusal(404, "unknown path: there are POST /v1/score, GET /v1/model, GET /metrics and GET /healthz")
                 }

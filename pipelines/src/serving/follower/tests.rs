@@ -230,6 +230,44 @@ fn a_local_delta_whose_manifest_cannot_be_read_is_told_once_and_a_folder_without
     world.is_day(&newer(&mut follower, &first), 1);
 }
 
+/// Servers that start at different times may then serve different versions for ever.
+#[test]
+fn deltas_from_one_version_to_several_are_told_once_and_the_first_by_name_counts() {
+    let world = World::new(StoreFailure::Error);
+    world.write([0, 1], "b");
+    let mut running = world.follow(world.folder("deltas"));
+    let day_1 = running.load().unwrap();
+    world.is_day(&day_1, 1);
+    world.write([0, 2], "a");
+    world.write([1, 0], "back");
+    let told = told(&mut running, &day_1);
+    let said = "deltas `a` and `b` both lead on from version ";
+    assert!(told.len() == 1 && told[0].starts_with(said), "{told:?}");
+    let mut starting = world.follow(world.folder("deltas"));
+    let found = starting.load().unwrap();
+    assert_eq!((found.version(), found.deltas()), (world.days[2].version().unwrap(), 1));
+    let told = self::told(&mut starting, &found);
+    assert!(told.len() == 1 && told[0].starts_with(said), "{told:?}");
+}
+
+/// A bug: of ten damaged deltas each look tried one, so a good one was applied 24 s late.
+#[test]
+fn a_delta_that_cannot_be_applied_does_not_hold_up_another_of_the_same_version() {
+    let world = World::new(StoreFailure::Error);
+    let mut follower = world.follow(world.folder("deltas"));
+    let first = follower.load().unwrap();
+    for name in ["a", "b", "c"] {
+        world.write([0, 1], name);
+        world.put(&format!("deltas/{name}"), "changed.parquet", "damaged");
+    }
+    world.write([0, 1], "d");
+    match follower.look(&first) {
+        Followed::Newer(newer) => world.is_day(&newer, 1),
+        Followed::Nothing => panic!("nothing newer"),
+        Followed::Broken(fault) => panic!("{fault}"),
+    }
+}
+
 #[test]
 fn deltas_at_a_url_without_a_store_are_refused_at_the_start() {
     let world = World::new(StoreFailure::Error);
