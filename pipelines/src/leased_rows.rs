@@ -245,7 +245,7 @@ mod tests {
     /// A bug: the cluster waited for ever for a window that the source had left out, or not closed.
     #[tokio::test]
     async fn a_source_that_breaks_its_leases_is_a_fault_that_names_the_window() {
-        let whole = |window, n| vec![Some(rows(window, n / 2, false)), Some(rows(window, n - n / 2, true))];
+        let whole = |window, n: usize| vec![Some(rows(window, n / 2, false)), Some(rows(window, n - n / 2, true))];
         let (first, second, third) = (whole(0, 100), whole(1, 100), whole(2, 50));
         let all = |parts: &[&[Option<Rows>]]| parts.concat();
         let ask = [None];
