@@ -112,7 +112,7 @@ impl World {
     /// Takes no random number, so that other seeds keep their runs.
     fn a_reader_is_cut_from_the_trainers(&mut self) {
         let (hash, readers) = (mix64(self.seed ^ CUT_FROM_TRAINERS), self.job.placement.readers as u64);
-        if readers < 2 || !hash.is_multiple_of(8) || mix64(hash ^ self.now) % 4 > 0 {
+        if readers < 2 || !hash.is_multiple_of(8) || !mix64(hash ^ self.now).is_multiple_of(4) {
             return;
         }
         let reader = (Role::Reader, ((hash >> 32) % readers) as u32);
