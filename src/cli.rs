@@ -38,8 +38,16 @@ struct Program {
     logs: logs::Logs,
 }
 
-/// Runs the program on the arguments of this process; jobs find the stages, sources and models of `registry` by name.
+/// Runs the program on the arguments of this process; jobs find the stages, sources and models of `registry` by name. Blocks, and starts
+/// threads with runtimes of their own: call it outside of a runtime, so not from a function with `#[tokio::main]`.
 pub fn main(registry: Registry) -> ExitCode {
+    if tokio::runtime::Handle::try_current().is_ok() {
+        out::eprint_or_drop(
+            "error: forebay::cli::main was called inside a runtime of tokio, which it would block: call it from a `main` without \
+             #[tokio::main]",
+        );
+        return ExitCode::from(exit::USER);
+    }
     // Before any other question about CUDA: an earlier question makes libtorch cache the answer "none" for the whole process.
     #[cfg(feature = "torch")]
     crate::models::init_cuda();

@@ -41,7 +41,7 @@
 //!
 //! let job = Job::load("examples/criteo.toml".as_ref(), &["train.staleness=2".into()])?;
 //! let trained = Training::new(job)?.run()?;
-//! trained.model.save("model")?;
+//! trained.save("model")?;
 //! # Ok::<(), forebay::Fault>(())
 //! ```
 

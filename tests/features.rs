@@ -597,7 +597,7 @@ fn rows_cannot_be_grouped_by_lists() {
     // A bug: a run with `data.eval` found it after its last row.
     let eval = format!("data.eval={}", file.display());
     let job = common::job(&file, &[&settings[..], &[eval.as_str()]].concat());
-    let said = forebay::Training::new(job).unwrap().run().err().expect("refused before it trains").to_string();
+    let said = forebay::Training::new(job).unwrap().run().expect_err("refused before it trains").to_string();
     // A bug: the message began as if the training had ended.
     let words = "nothing is trained, because the model could not be evaluated on data.eval: rows cannot be grouped by column \
                  `list`, which is List";

@@ -170,7 +170,7 @@ fn a_row_without_one_label_trains_the_others_and_counts_in_their_metrics_alone()
     let (data, test) = (with_missing(dir.path(), 0, 6000, false), with_missing(dir.path(), 6000, 3000, false));
     let none = with_missing(dir.path(), 9000, 100, true);
     let refused = common::job(&data, &["model.kind=mmoe", "columns.label=['label', 'buy']"]);
-    let said = forebay::Training::builder(refused).run().err().expect("refused").to_string();
+    let said = forebay::Training::builder(refused).run().expect_err("refused").to_string();
     assert!(said.contains("column `buy` has no value, expected 0 or 1"), "{said}");
     for kind in KINDS {
         let kind = format!("model.kind={kind}");

@@ -3,7 +3,8 @@
 //! Every method returns at once; the run's own threads do the work.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use crate::adjustment::Adjustment;
 use crate::batch::BarrierNumber;
@@ -106,6 +107,13 @@ impl Control {
     /// Whether the run has ended.
     pub fn ended(&self) -> bool {
         lock(&self.state.ended).is_some()
+    }
+
+    /// Blocks until the run has ended, at most for `timeout`. Returns whether it has ended.
+    pub fn wait_for_end(&self, timeout: Duration) -> bool {
+        let ended = lock(&self.state.ended);
+        let waited = self.state.end.wait_timeout_while(ended, timeout, |ended| ended.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.is_some()
     }
 }
 

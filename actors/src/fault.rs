@@ -104,7 +104,10 @@ const NO_MORE_THREADS: &str = "the machine, or a limit of the process or contain
 ///
 /// A stage makes one with [`Fault::user`], [`Fault::external`] or [`Fault::internal`]. The runtime adds the stage, the
 /// phase and the lineage of the batch.
-#[derive(Clone, Debug)]
+///
+/// `Debug` prints the same text as `Display`, because `fn main() -> Result<(), Fault>` and `unwrap` print with it; `{:#?}` prints the
+/// fields.
+#[derive(Clone)]
 pub struct Fault {
     /// Who can correct it.
     pub domain: Domain,
@@ -202,6 +205,12 @@ impl Fault {
         self
     }
 
+    /// Sets the kind, unless one is set.
+    #[must_use]
+    pub fn kind_if_none(self, kind: FaultKind) -> Self {
+        if self.kind == FaultKind::Other { self.kind(kind) } else { self }
+    }
+
     /// Marks the fault as retryable.
     #[must_use]
     pub fn retryable(mut self) -> Self {
@@ -284,6 +293,20 @@ impl fmt::Display for Fault {
     }
 }
 
+impl fmt::Debug for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !f.alternate() {
+            return fmt::Display::fmt(self, f);
+        }
+        f.debug_struct("Fault")
+            .field("domain", &self.domain)
+            .field("kind", &self.kind)
+            .field("retryable", &self.retryable)
+            .field("text", &self.to_string())
+            .finish_non_exhaustive()
+    }
+}
+
 /// The message of a fault contains the texts of its sources: print the fault or the chain of sources, not both.
 impl Error for Fault {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
@@ -294,6 +317,13 @@ impl Error for Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fault_of_main_is_printed_as_text() {
+        let fault = Fault::user("cannot read \"a\"\n  a hint").kind(FaultKind::NotFound);
+        assert_eq!(format!("{fault:?}"), "cannot read \"a\"\n  a hint");
+        assert!(format!("{fault:#?}").contains("kind: NotFound"));
+    }
 
     #[test]
     fn a_cause_prints_once_however_deep_and_a_clone_keeps_it() {

@@ -17,6 +17,7 @@ use crate::barrier::Barriers;
 use crate::control::Control;
 use crate::fault::{Fault, FaultKind};
 use crate::lock::lock;
+use crate::numbers::commas;
 use crate::place::{Places, spawn_system};
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
@@ -147,7 +148,8 @@ fn conclude(state: &Arc<State>) -> Outcome {
     if !state.switch.is_killed()
         && let Err(fault) = state.ledger.check()
     {
-        state.switch.kill(fault);
+        let text = format!("{}{}", fault.message(), other_counts(&state.report()));
+        state.switch.kill(Fault::internal(text).kind(fault.kind));
     }
     let drained = state.switch.is_stopping();
     let result = match state.switch.take_root() {
@@ -160,7 +162,18 @@ fn conclude(state: &Arc<State>) -> Outcome {
         Ok(()) => Verdict::Finished,
     };
     *lock(&state.ended) = Some(state.now(verdict));
+    state.end.notify_all();
     Outcome { result, report: state.report(), results: state.results.clone() }
+}
+
+/// The stages between source and sink that sent more or fewer rows than they took, as the end of a message about the ledger.
+fn other_counts(report: &Report) -> String {
+    let between = report.stages.len().saturating_sub(1);
+    let stages = report.stages.iter().take(between).skip(1);
+    let other = stages.filter(|stage| stage.rows_in != stage.rows_out);
+    let counts: Vec<_> =
+        other.map(|s| format!("`{}` ({} in, {} out)", s.name, commas(s.rows_in), commas(s.rows_out))).collect();
+    if counts.is_empty() { String::new() } else { format!("; rows in and out differ at {}", counts.join(", ")) }
 }
 
 /// Blocks this thread. The executors of other crates may refuse to run inside another executor.

@@ -34,7 +34,8 @@ pub trait Source: 'static {
 
     /// The next batch, or `None` when there are no more. `cx` is the one that `open` got.
     ///
-    /// Must be cancel safe: if the future is dropped before it is ready, no batch is lost.
+    /// Must be cancel safe: if the future is dropped before it is ready, no batch is lost. A drain drops the future, and does not call
+    /// `next` again: what the source has taken from elsewhere and not returned is not read.
     fn next(&mut self, cx: &StageCx) -> impl Future<Output = Result<Option<Self::Out>, Fault>>;
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
@@ -58,6 +58,8 @@ pub(crate) struct State {
     services_before: Vec<Vec<Reading>>,
     machine: MachineMeter,
     pub(crate) ended: Mutex<Option<(Verdict, Duration, Machine)>>,
+    /// Notified when `ended` is set.
+    pub(crate) end: Condvar,
     /// The changes of a tuner of the run.
     pub(crate) adjustments: Mutex<Vec<Adjustment>>,
 }
@@ -106,6 +108,7 @@ impl State {
             services_before,
             machine: MachineMeter::start(),
             ended: Mutex::default(),
+            end: Condvar::new(),
             adjustments: Mutex::default(),
         })
     }

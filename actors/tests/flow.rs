@@ -328,6 +328,7 @@ fn a_lost_row_is_a_fault_with_the_numbers() {
     let fault = outcome.result.unwrap_err();
     assert_eq!((fault.domain, fault.kind), (Domain::Internal, FaultKind::LedgerMismatch));
     assert!(fault.to_string().contains("50 rows read, but 40 delivered and 0 rejected"), "{fault}");
+    assert!(fault.to_string().ends_with("rows in and out differ at `thief` (50 in, 40 out)"), "{fault}");
     assert!(outcome.report.to_string().contains("failed"));
 }
 

@@ -13,14 +13,16 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::rows::Rows;
 
-/// The plan of the data, as each source computes it.
+/// The plan of the data, as each source computes it. Window `w` of an epoch is the rows `w * n .. (w + 1) * n` of the epoch, where `n` is
+/// [`ReadOptions::window_rows`](crate::ReadOptions::window_rows): only the last window is shorter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataPlan {
     /// Passes over the data.
     pub epochs: u32,
     /// Rows of an epoch; 0 if they are not known before they are parsed.
     pub rows: u64,
-    /// Windows of an epoch; 0 if the source has none, like a source of text without leases.
+    /// Windows of an epoch: `rows`, if they are known, divided by the rows of a window, rounded up. 0 if the source has none, like a source
+    /// of text without leases.
     pub windows: u64,
     /// A hash of the files (their places within the data set, sizes, parts), the columns, and the options that change the order of
     /// the rows. With the same fingerprint, windows of the same number hold the same rows.
@@ -51,7 +53,8 @@ impl DataPlan {
     }
 }
 
-/// Some windows of one epoch, to be read by one source.
+/// Some windows of one epoch, to be read by one source: window after window, each with a last batch that closes it
+/// ([`WindowMark::closes`](crate::WindowMark::closes)), even if that batch has no rows. A run waits for every window that it granted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
     /// Pass over the data, from 0.

@@ -7,7 +7,7 @@ use std::path::{Component, Path as LocalPath, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, fs};
 
-use forebay_actors::{Fault, IoRuntime};
+use forebay_actors::{Fault, FaultKind, IoRuntime};
 use object_store::ObjectStore;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
@@ -57,7 +57,10 @@ impl Stores {
             return Err(Fault::user("the path is empty: name a file, a folder or a glob"));
         }
         let clean = without_dots(&absolute(&local)?).map_err(|e| match e.kind() {
-            ErrorKind::NotFound => Fault::user(format!("there is nothing at `{}`: check the path", one_line(&local))),
+            ErrorKind::NotFound => {
+                let nothing = format!("there is nothing at `{}`: check the path", one_line(&local));
+                Fault::user(nothing).kind(FaultKind::NotFound)
+            }
             _ => io_fault(&format!("cannot resolve `{}`", one_line(&local)), e),
         })?;
         let path = Path::from_absolute_path(clean)

@@ -29,9 +29,30 @@ where
     pub fn new(name: impl Into<String>, stream: S) -> Self {
         Self { name: name.into(), stream: Box::pin(stream), rows: 0, seq: 0 }
     }
+
+    /// An external fault. A fault among the causes of `error` says who can correct it and whether to try again.
+    fn failed(&self, error: Box<dyn Error + Send + Sync>) -> Fault {
+        let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
+        let mut told = None;
+        while let (None, Some(e)) = (told, cause) {
+            told = e.downcast_ref::<Fault>().map(|fault| (fault.domain, fault.kind, fault.retryable));
+            cause = e.source();
+        }
+        // The message says the row; the place of the fault would be that of the batch before.
+        let said = format!("the stream `{}` failed after row {}", self.name, self.rows);
+        let mut fault = Fault::external(said).because(error).hide_lineage();
+        if let Some(told) = told {
+            (fault.domain, fault.kind, fault.retryable) = told;
+        }
+        fault
+    }
 }
 
 /// Pushes batches into a pipeline; dropping it (and all its clones) ends the stream.
+///
+/// `Ok` of a `send` means that the batch waits in the channel, not that it is trained on. A run that is drained reads no more batches, and
+/// those that wait are lost: the field `read` of the run's ledger ([`LedgerReport`](forebay_actors::LedgerReport)) has the rows that it
+/// took.
 #[derive(Clone, Debug)]
 pub struct BatchSender(mpsc::Sender<Result<RecordBatch, Infallible>>);
 
@@ -88,10 +109,7 @@ where
             let batch = match self.stream.next().await {
                 None => return Ok(None),
                 Some(Ok(batch)) => batch,
-                Some(Err(e)) => {
-                    let said = format!("the stream `{}` failed after row {}", self.name, self.rows);
-                    return Err(Fault::external(said).because(e));
-                }
+                Some(Err(e)) => return Err(self.failed(e.into())),
             };
             if batch.num_rows() == 0 {
                 continue;
@@ -111,7 +129,8 @@ mod tests {
 
     use arrow::array::{ArrayRef, AsArray, Int32Array};
     use arrow::datatypes::Int32Type;
-    use forebay_actors::StageCx;
+    use arrow::error::ArrowError;
+    use forebay_actors::{Domain, FaultKind, Phase};
 
     use super::*;
 
@@ -150,6 +169,19 @@ mod tests {
         source.next(&cx()).await.unwrap().unwrap();
         let said = source.next(&cx()).await.unwrap_err().to_string();
         assert!(said.contains("`query` failed after row 3") && said.contains("cancelled"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_fault_in_the_stream_keeps_its_domain_its_kind_and_whether_to_try_again() {
+        let token = Fault::user("the token is wrong").kind(FaultKind::Refused).retryable();
+        let wrapped = ArrowError::ExternalError(Box::new(token.clone()));
+        for error in [Box::from(token), Box::<dyn Error + Send + Sync>::from(wrapped)] {
+            let mut source = StreamSource::new("query", futures::stream::iter([Err(error)]));
+            let fault = source.next(&cx()).await.unwrap_err();
+            assert_eq!((fault.domain, fault.kind, fault.retryable), (Domain::User, FaultKind::Refused, true));
+            let said = fault.at("read", Phase::Batch, Some(&Lineage::default())).to_string();
+            assert!(said.contains("after row 0") && said.ends_with("the token is wrong (stage `read`)"), "{said}");
+        }
     }
 
     #[tokio::test]

@@ -39,7 +39,7 @@ mod towers;
 mod train;
 mod two_towers;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::OnBadRow;
 use forebay_ps::MAX_SHARDS;
 use serde::{Deserialize, Serialize};
@@ -112,6 +112,10 @@ impl Job {
     /// # Errors
     /// User: names the field, its value and what is expected.
     pub fn check(&self) -> Result<(), Fault> {
+        self.check_all().map_err(|fault| fault.kind_if_none(FaultKind::InvalidJob))
+    }
+
+    fn check_all(&self) -> Result<(), Fault> {
         self.check_paths()?;
         self.model.check_fields_of_kinds()?;
         self.columns.check_twice()?;

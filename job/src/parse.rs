@@ -1,10 +1,10 @@
 //! Parses a [`Job`] from TOML text and settings; an error names the line and the nearest valid name.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::Path;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use toml::{Table, Value};
 
 use super::Job;
@@ -18,6 +18,10 @@ const MOST_BYTES: u64 = 16 << 20;
 
 impl Job {
     /// Reads a job file, then applies `key=value` settings (`train.staleness=2`) in order. Blocks on reading the file.
+    ///
+    /// # Errors
+    /// A user fault that names the file. Its kind is [`FaultKind::NotFound`] if the file is not there, and [`FaultKind::InvalidJob`] if the
+    /// file or a setting is wrong.
     pub fn load(path: &Path, settings: &[String]) -> Result<Self, Fault> {
         Self::of_file(path, &Self::read_file(path)?, settings)
     }
@@ -27,19 +31,32 @@ impl Job {
         let mut text = String::new();
         let read = File::open(path).and_then(|file| file.take(MOST_BYTES + 1).read_to_string(&mut text));
         let name = path.display();
-        match read.map_err(|e| Fault::user(format!("cannot read the job file {name}")).because(e))? as u64 {
+        let cannot = |e: io::Error| {
+            let kind = if e.kind() == io::ErrorKind::NotFound { FaultKind::NotFound } else { FaultKind::Other };
+            Fault::user(format!("cannot read the job file {name}")).because(e).kind(kind)
+        };
+        match read.map_err(cannot)? as u64 {
             0..=MOST_BYTES => Ok(text),
-            _ => Err(Fault::user(format!("{name} is not a job file: it is longer than {MOST_BYTES} bytes"))),
+            _ => Err(Fault::user(format!("{name} is not a job file: it is longer than {MOST_BYTES} bytes"))
+                .kind(FaultKind::InvalidJob)),
         }
     }
 
     /// The job of a file with this text, with settings applied in order.
     pub fn of_file(path: &Path, text: &str, settings: &[String]) -> Result<Self, Fault> {
-        Self::from_toml(text, settings).map_err(|e| Fault::user(format!("in {}: {e}", path.display())))
+        Self::from_toml(text, settings).map_err(|e| Fault::user(format!("in {}: {e}", path.display())).kind(e.kind))
     }
 
     /// Parses TOML text, then applies settings. An empty text is the default job.
+    ///
+    /// # Errors
+    /// A user fault of the kind [`FaultKind::InvalidJob`] that names the line or the setting, and the nearest valid name. Combinations of
+    /// fields are checked later: see [`check`](Self::check).
     pub fn from_toml(text: &str, settings: &[String]) -> Result<Self, Fault> {
+        Self::parsed(text, settings).map_err(|fault| fault.kind_if_none(FaultKind::InvalidJob))
+    }
+
+    fn parsed(text: &str, settings: &[String]) -> Result<Self, Fault> {
         let mut table: Table = toml::from_str(text).map_err(|e| explain(&e))?;
         // The text is first parsed without the settings, so that an error in the file names its line.
         let ReadJob(mut job) = toml::from_str(text).map_err(|e| explain(&e))?;

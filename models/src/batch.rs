@@ -43,6 +43,41 @@ pub struct StepOutput {
     pub row_grads: Vec<f32>,
 }
 
+impl StepOutput {
+    /// Checks that a model gave a finite loss, and logits and gradients for all of `batch`.
+    ///
+    /// # Errors
+    /// [`ModelError::NonFinite`] and [`ModelError::Module`]. The text names `model`.
+    pub fn check(&self, batch: &DenseBatch<'_>, model: &str) -> Result<(), ModelError> {
+        batch.check_logits(&self.logits, model)?;
+        if !self.loss.is_finite() {
+            return Err(ModelError::NonFinite(format!("the loss of {model} is {}", self.loss)));
+        }
+        match (self.row_grads.len(), batch.unique_rows.len()) {
+            (found, expected) if found != expected => {
+                Err(ModelError::Module(format!("{model} gave {found} gradients of rows, expected {expected}")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl DenseBatch<'_> {
+    /// Checks that a model gave a logit for each label of each row.
+    ///
+    /// # Errors
+    /// [`ModelError::Module`]. The text names `model`.
+    pub fn check_logits(&self, logits: &[f32], model: &str) -> Result<(), ModelError> {
+        match (logits.len(), self.labels.len()) {
+            (found, expected) if found != expected => Err(ModelError::Module(format!(
+                "{model} gave {found} logits for a batch of {} rows, expected {expected}",
+                self.rows
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// A dense parameter by name: `data` is row-major, as long as the product of `shape`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NamedTensor {

@@ -1,6 +1,9 @@
 //! [`Training::builder`]: a job, and the parts that a program adds to it.
 
+use std::fmt;
+
 use forebay_actors::{Fault, FaultKind, Plan, Source, Stage};
+use forebay_base::nearest;
 use forebay_batches::{ExampleBatch, TrainBatch};
 use forebay_connectors::Rows;
 use forebay_job::{DenseAt, Job, ModelKind, OwnStage};
@@ -10,7 +13,7 @@ use crate::context::Context;
 use crate::dense_memory::DenseMemory;
 use crate::model_folder::Predecessor;
 use crate::own_model::OwnModel;
-use crate::registry::{Read, Registry, read_from};
+use crate::registry::{Read, Registry, read_own};
 use crate::resources::Resources;
 use crate::training::{RunningTraining, Training};
 use crate::{row_sample, sources, wiring};
@@ -24,33 +27,52 @@ pub struct TrainingBuilder {
     source: Option<Read>,
     on_progress: Option<crate::training::OnProgress>,
     resume: bool,
+    training_only: Vec<String>,
+}
+
+impl fmt::Debug for TrainingBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TrainingBuilder").field("job", &self.job).field("resume", &self.resume).finish_non_exhaustive()
+    }
 }
 
 impl Training {
     /// Begins with a job. Without further calls, it is the run of `forebay train`.
     pub fn builder(job: Job) -> TrainingBuilder {
-        TrainingBuilder { job, context: Context::default(), source: None, on_progress: None, resume: false }
+        TrainingBuilder {
+            job,
+            context: Context::default(),
+            source: None,
+            on_progress: None,
+            resume: false,
+            training_only: Vec::new(),
+        }
     }
 
     /// Wires the run that the job describes, reading the rows at `data.train`.
     ///
     /// # Errors
-    /// A user fault if the job does not fit together or its data is missing.
+    /// A user fault if the job does not fit together, names several processes, or its data is missing.
     pub fn new(job: Job) -> Result<Self, Fault> {
         Self::builder(job).build()
     }
 }
 
 impl TrainingBuilder {
-    /// Uses the IO threads, the stores and the registry of `context`. Call it before all methods that add to the registry.
+    /// Uses the IO threads, the stores and the registry of `context`. What was added to this builder before stays.
     pub fn context(mut self, context: &Context) -> Self {
+        let added = std::mem::take(&mut self.context.registry);
         self.context = context.clone();
-        self
+        self.registry(|mut registry| {
+            registry.extend(added);
+            registry
+        })
     }
 
-    /// Reads the rows of this source instead of `data.train`.
+    /// Reads the rows of this source instead of `data.train`. It has a thread of its own, so its `next` may block; a drain waits for it
+    /// then.
     pub fn source<S: Source<Out = Rows>>(mut self, make: impl FnOnce() -> S + Send + 'static) -> Self {
-        self.source = Some(read_from(make));
+        self.source = Some(read_own(make));
         self
     }
 
@@ -91,12 +113,10 @@ impl TrainingBuilder {
         self.registry(|registry| registry.after_batch(name, move |_| make()))
     }
 
-    /// Leaves the custom stage `name` out of evaluation, for instance down-sampling.
+    /// Leaves the custom stage `name` out of evaluation, for instance down-sampling. [`build`](Self::build) fails if there is no such
+    /// stage.
     pub fn training_only(mut self, name: &str) -> Self {
-        let pipeline = &mut self.job.pipeline;
-        let all = [&mut pipeline.after_read, &mut pipeline.after_parse, &mut pipeline.after_batch];
-        let named = |own: &&mut OwnStage| own.name == name;
-        all.into_iter().flatten().filter(named).for_each(|own| own.training_only = true);
+        self.training_only.push(name.to_owned());
         self
     }
 
@@ -120,8 +140,16 @@ impl TrainingBuilder {
     /// # Errors
     /// The faults of [`Training::start`] that can be found before a model or a checkpoint is loaded, if the run goes on from one. A user
     /// fault if the job does not fit together, its data is missing, or the registry lacks a part that it names. A user fault if the
-    /// checkpoint is of another job, or no checkpoint is whole.
+    /// checkpoint is of another job, or no checkpoint is whole. A user fault if `[placement]` names several processes: this is a training
+    /// in one.
     pub fn build(self) -> Result<Training, Fault> {
+        if !self.job.placement.is_one_process() {
+            return Err(Fault::user(
+                "the job's [placement] names several processes: start them on this machine with `forebay launch`, or each with \
+                 `forebay role`; a training in one process has no [placement]",
+            )
+            .kind(FaultKind::InvalidJob));
+        }
         self.wire(true)
     }
 
@@ -129,14 +157,15 @@ impl TrainingBuilder {
     /// them. Reads no rows.
     ///
     /// # Errors
-    /// As [`build`](Self::build).
+    /// As [`build`](Self::build), but `[placement]` may name several processes: the graph is that of one.
     pub fn describe(self) -> Result<(Plan, Option<DenseMemory>), Fault> {
         let training = self.wire(false)?;
         Ok((training.plan().clone(), training.dense_memory()))
     }
 
     /// `decides`: a sample of the rows decides what a new model begins with, unless a source of the program makes them.
-    fn wire(self, decides: bool) -> Result<Training, Fault> {
+    fn wire(mut self, decides: bool) -> Result<Training, Fault> {
+        self.training_only.iter().try_for_each(|name| mark_training_only(&mut self.job, name))?;
         let (mut damaged, mut outputs_are_checked) = (DamagedCheckpoints::default(), false);
         let decides = decides && self.source.is_none();
         let mut resources = loop {
@@ -169,6 +198,9 @@ impl TrainingBuilder {
     }
 
     /// Wires the run, starts it, and waits: see [`Training::run`].
+    ///
+    /// # Errors
+    /// As [`build`](Self::build) and [`Training::run`].
     pub fn run(self) -> Result<crate::Trained, Fault> {
         self.build()?.run()
     }
@@ -177,6 +209,28 @@ impl TrainingBuilder {
         self.context.registry = add(self.context.registry);
         self
     }
+}
+
+/// Marks the custom stage `name` of the job as one for training only.
+fn mark_training_only(job: &mut Job, name: &str) -> Result<(), Fault> {
+    let pipeline = &mut job.pipeline;
+    let all = [&mut pipeline.after_read, &mut pipeline.after_parse, &mut pipeline.after_batch];
+    let mut stages: Vec<&mut OwnStage> = all.into_iter().flatten().collect();
+    let names: Vec<String> = stages.iter().map(|own| own.name.clone()).collect();
+    let mut is_there = false;
+    for own in stages.iter_mut().filter(|own| own.name == name) {
+        (own.training_only, is_there) = (true, true);
+    }
+    if is_there {
+        return Ok(());
+    }
+    let hint = match nearest(name, names.iter().map(String::as_str)) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None if names.is_empty() => "add it with after_read, after_parse or after_batch".to_owned(),
+        None => format!("it has {}", names.join(", ")),
+    };
+    Err(Fault::user(format!("training_only names the stage `{name}`, which the training does not have: {hint}"))
+        .kind(FaultKind::InvalidJob))
 }
 
 /// Goes on from the model at `train.from`, if the job names one. If the model is replaced meanwhile, begins again with new resources, so that

@@ -9,7 +9,7 @@ use forebay_job::{Paths, SlotKind};
 
 use crate::model::Model;
 use crate::quality::Evaluation;
-use crate::registry::{Read, read_from};
+use crate::registry::{Read, read_own};
 use crate::scored_rows::ScoredRows;
 use crate::stages::WarnedSlots;
 use crate::trained_types::TrainedTypes;
@@ -22,11 +22,18 @@ const POLL: Duration = Duration::from_millis(5);
 impl Model {
     /// Scores all rows at `paths`, and measures what `job.evaluation` says: one or several files, folders, globs or URLs. The file names
     /// give the format. The rows pass the custom stages of the job, except those that are for training only. Blocks until it is done.
+    ///
+    /// # Errors
+    /// The first fault of the run. A user fault if nothing is at one of `paths`, a column is missing or has another type than in training,
+    /// or there are no rows to evaluate; an external fault of the store.
     pub fn evaluate(&self, paths: impl Into<Paths>) -> Result<(Evaluation, Report), Fault> {
         self.evaluate_paths(&paths.into(), WarnedSlots::default(), None)
     }
 
     /// As [`evaluate`](Self::evaluate), but calls `show` with the rows that are scored, many times a second, on the caller's thread.
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate).
     pub fn evaluate_showing(
         &self,
         paths: impl Into<Paths>,
@@ -92,11 +99,14 @@ impl Model {
     }
 
     /// Scores all rows of any source. Blocks until it is done.
+    ///
+    /// # Errors
+    /// As [`evaluate`](Self::evaluate), and the faults of the source.
     pub fn evaluate_source<S: Source<Out = Rows>>(
         &self,
         make: impl FnOnce() -> S + Send + 'static,
     ) -> Result<(Evaluation, Report), Fault> {
-        self.score(read_from(make), WarnedSlots::default(), None)
+        self.score(read_own(make), WarnedSlots::default(), None)
     }
 
     #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]

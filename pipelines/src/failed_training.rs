@@ -1,5 +1,8 @@
 //! A training run that failed, or was drained to a checkpoint.
 
+use std::error::Error;
+use std::fmt;
+
 use forebay_actors::{Fault, FaultKind, Report, Verdict};
 use forebay_job::Job;
 
@@ -8,7 +11,7 @@ use crate::drained::DrainedTraining;
 use crate::progress::Snapshot;
 use crate::run_report::RunReport;
 
-/// A run that failed.
+/// A run that failed. As an error, it is its [`fault`](Self::fault): `running.wait()?` in a function that returns a [`Fault`] takes that.
 #[derive(Debug)]
 pub struct FailedTraining {
     /// The root cause.
@@ -23,6 +26,24 @@ pub struct FailedTraining {
     pub progress: Snapshot,
     /// What the report says, if the run was drained to a checkpoint, and `RunningTraining::report_if_drained` asked for it.
     pub drained: Option<DrainedTraining>,
+}
+
+impl fmt::Display for FailedTraining {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.fault, f)
+    }
+}
+
+impl Error for FailedTraining {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.fault.source()
+    }
+}
+
+impl From<Box<FailedTraining>> for Fault {
+    fn from(failed: Box<FailedTraining>) -> Self {
+        failed.fault
+    }
 }
 
 /// The verdict of a run that ended with this fault: the verdict of its pipeline, unless the fault came after the end of the pipeline. A run

@@ -1,5 +1,6 @@
 //! The dense model of a job: a built-in model on a backend, or a custom model.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use forebay_actors::Fault;
@@ -44,8 +45,9 @@ impl JobModel {
         if job.model.kind == ModelKind::Own {
             let name = job.model.name.as_deref().unwrap_or_default();
             let OwnModel { parts, factory } = registry.model(job)?;
-            let factory = clipping(factory, job.train.clip_norm);
-            return Ok(Self { parts, factory, spec: None, describe: format!("own model `{name}`") });
+            let describe = format!("own model `{name}`");
+            let factory = clipping(checking(factory, describe.clone(), parts.clone()), job.train.clip_norm);
+            return Ok(Self { parts, factory, spec: None, describe });
         }
         let spec = job.model_spec()?;
         spec.validate().map_err(model_fault)?;
@@ -73,6 +75,16 @@ impl JobModel {
                 self.describe
             ))),
             _ => Ok(()),
+        }
+    }
+
+    /// Fails if the rows of a saved table have other parts than those that the model expects.
+    pub(crate) fn check_parts(&self, rows: &TableConfig) -> Result<(), Fault> {
+        let found = widths(rows.widest_parts().iter().map(|part| (part.name.as_str(), part.dim)));
+        let expected = widths_of(&self.parts);
+        match found == expected {
+            true => Ok(()),
+            false => Err(Fault::user(format!("its rows have the parts {found:?}, its model expects {expected:?}"))),
         }
     }
 
@@ -107,6 +119,37 @@ impl JobModel {
         }
         (Self::of(&job, registry)?.factory)().map_err(model_fault)
     }
+}
+
+fn widths<'a>(parts: impl Iterator<Item = (&'a str, usize)>) -> Vec<String> {
+    parts.map(|(name, dim)| format!("{name} {dim}")).collect()
+}
+
+fn widths_of(parts: &[RowPart]) -> Vec<String> {
+    widths(parts.iter().map(|part| (part.name.as_str(), part.dim)))
+}
+
+/// Makes models of a program, and fails if they do not keep to the contract of [`DenseModel`]: the table has the rows of `parts`, and a
+/// saved model finds its parameters by name.
+fn checking(factory: ModelFactory, name: String, parts: Vec<RowPart>) -> ModelFactory {
+    Arc::new(move || {
+        let model = factory()?;
+        let found = model.parts();
+        if found != parts {
+            let [found, expected] = [&found, &parts].map(|parts| widths_of(parts));
+            let what =
+                format!("{name}: DenseModel::parts returns {found:?}, and its OwnModel has the parts {expected:?}");
+            return Err(ModelError::Spec(what));
+        }
+        let mut names = HashSet::new();
+        match model.parameters().into_iter().find(|tensor| !names.insert(tensor.name.clone())) {
+            Some(twice) => {
+                let what = format!("{name}: two of its parameters have the name `{}`: give each its own", twice.name);
+                Err(ModelError::Spec(what))
+            }
+            None => Ok(model),
+        }
+    })
 }
 
 /// Makes models that clip gradients to this norm.

@@ -23,7 +23,7 @@
 //! println!("{}", trained.report);
 //! let (evaluation, _) = trained.model.evaluate("rows/test")?;
 //! println!("{evaluation}");
-//! trained.model.save("model")?;
+//! trained.save("model")?;
 //! # Ok::<(), forebay_actors::Fault>(())
 //! ```
 
@@ -55,6 +55,7 @@ mod initial_bias;
 mod job_model;
 mod kept_columns;
 mod label_order;
+mod leased_rows;
 mod look_ahead;
 mod mean_weight;
 mod model;

@@ -1,5 +1,7 @@
 //! A trained model in memory: its table in the shards of this process, its dense parameters, and its job.
 
+use std::fmt;
+
 use forebay_actors::{Fault, Host};
 use forebay_job::Job;
 use forebay_models::NamedTensor;
@@ -31,6 +33,16 @@ pub struct Model {
     pub(crate) context: Context,
 }
 
+impl fmt::Debug for Model {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { model, dense, training, .. } = self;
+        let parameters: usize = dense.iter().map(|tensor| tensor.data.len()).sum();
+        let mut shown = f.debug_struct("Model");
+        shown.field("model", &model.describe).field("dense_parameters", &parameters).field("training", training);
+        shown.finish_non_exhaustive()
+    }
+}
+
 impl Model {
     /// Makes a model from the results of a custom pipeline: the `table`, which `host` serves, and the `dense` parameters that the
     /// train stage left. The job gives the columns and the dense model.
@@ -49,7 +61,7 @@ impl Model {
         dense: Vec<NamedTensor>,
         context: Context,
     ) -> Result<Self, Fault> {
-        context.registry.check(&job)?;
+        context.registry.check_to_score(&job)?;
         let model = JobModel::of(&job, &context.registry)?;
         let expected: usize = model.parts.iter().map(|part| part.dim).sum();
         if table.row_dim() != expected {

@@ -18,7 +18,7 @@ use crate::cluster::prediction_run::{PredictionRun, RunReaders};
 use crate::cluster::{ClusterProcess, PredictionPlan};
 use crate::kept_columns::check_kept;
 use crate::model::Model;
-use crate::registry::{Read, read_from};
+use crate::registry::{Read, read_own};
 use crate::score_columns::ScoreColumns;
 use crate::scored_rows::ScoredRows;
 use crate::source_progress::SourceProgress;
@@ -54,7 +54,7 @@ impl Model {
         make: impl FnOnce() -> S + Send + 'static,
         keep: &[&str],
     ) -> Result<Predictions<'_>, Fault> {
-        self.start_prediction(read_from(make), self.checked(keep)?)
+        self.start_prediction(read_own(make), self.checked(keep)?)
     }
 
     /// Predicts the rows of `plan`, which readers in other processes read, parse and batch: see [`predict`](Self::predict) for the result.

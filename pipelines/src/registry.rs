@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::error::ArrowError;
-use forebay_actors::{Batch, Capacity, Fault, Flow, Place, Source, Stage, Topology};
+use forebay_actors::{Batch, Capacity, Fault, FaultKind, Flow, Place, Source, Stage, Topology};
 use forebay_base::nearest;
 use forebay_batches::{ExampleBatch, TrainBatch};
 use forebay_connectors::{Format, Leases, ReadOptions, Rows};
 use forebay_job::{Job, OwnStage};
 
+use crate::leased_rows::{LeasedRows, NotedLeases};
 use crate::own_model::OwnModel;
 use crate::source_progress::{SourceProgress, Watched};
 use crate::stages::DropRows;
@@ -60,12 +61,17 @@ impl Read {
     }
 }
 
+/// Makes a source of a program with `make` when the flow starts. It has a thread of its own, because it may block.
+pub(crate) fn read_own<S: Source<Out = Rows>>(make: impl FnOnce() -> S + Send + 'static) -> Read {
+    read_from(Place::Own, make)
+}
+
 /// Makes a source with `make` when the flow starts.
-pub(crate) fn read_from<S: Source<Out = Rows>>(make: impl FnOnce() -> S + Send + 'static) -> Read {
+pub(crate) fn read_from<S: Source<Out = Rows>>(place: Place, make: impl FnOnce() -> S + Send + 'static) -> Read {
     let progress = SourceProgress::default();
     let noted = progress.clone();
     let make = move || Watched { source: make(), progress: noted };
-    Read { begin: Box::new(move |topology| topology.source("read", Place::Shared, make)), progress, format: None }
+    Read { begin: Box::new(move |topology| topology.source("read", place, make)), progress, format: None }
 }
 
 #[derive(Clone)]
@@ -104,7 +110,8 @@ impl Registry {
     }
 
     /// Adds a stage after reading that drops the rows for which `mask` is true. A null keeps the row. The report counts the
-    /// dropped rows under the stage's name.
+    /// dropped rows under the stage's name. If `mask` panics, for instance because it indexes a column that the rows do not have, the run
+    /// ends with a user fault that lists their columns.
     #[must_use]
     pub fn drop_rows(
         self,
@@ -138,7 +145,8 @@ impl Registry {
         self
     }
 
-    /// Adds a source for `data.source` in one process. A cluster needs a [`leased_source`](Self::leased_source).
+    /// Adds a source for `data.source` in one process. It has a thread of its own, so its `next` may block; a drain waits for it then. A
+    /// cluster needs a [`leased_source`](Self::leased_source).
     #[must_use]
     pub fn source<S: Source<Out = Rows>>(
         mut self,
@@ -150,7 +158,18 @@ impl Registry {
     }
 
     /// Adds a source for `data.source` that several processes can share. If [`SourceRequest::leases`] is `Some`, the source must
-    /// read only the windows of these leases.
+    /// read only the windows of these leases:
+    ///
+    /// - Window `w` of an epoch is exactly the rows `w * n .. (w + 1) * n` of the epoch, where `n` is `request.options.window_rows`
+    ///   (`data.shuffle_rows`, rounded up to whole batches); only the last one is shorter. It has the same rows in the same order in every
+    ///   process.
+    /// - The source asks [`Leases::next`] for a lease, returns the rows of its windows in the order of their numbers, and asks for the next
+    ///   lease, until there is none. The rows of one batch are of one window, with the number, the epoch and the term of the lease in
+    ///   [`Rows::window`] and [`Rows::lineage`]. The last batch of a window has [`closes`](forebay_connectors::WindowMark::closes), even if
+    ///   it has no rows.
+    /// - Before it returns rows of a window, it asks [`Leases::wants`], and ends after the first `false`.
+    ///
+    /// A source that does otherwise ends the run with a user fault that names the window. `examples/own_program.rs` has such a source.
     #[must_use]
     pub fn leased_source<S: Source<Out = Rows>>(
         mut self,
@@ -169,19 +188,39 @@ impl Registry {
         self
     }
 
+    /// Adds all that `more` has. A name that both have is then that of `more`.
+    pub(crate) fn extend(&mut self, more: Self) {
+        let Self { after_read, after_parse, after_batch, sources, models } = more;
+        self.after_read.0.extend(after_read.0);
+        self.after_parse.0.extend(after_parse.0);
+        self.after_batch.0.extend(after_batch.0);
+        self.sources.extend(sources);
+        self.models.extend(models);
+    }
+
     /// Fails if the job names a stage, source or model that the registry does not have.
     pub(crate) fn check(&self, job: &Job) -> Result<(), Fault> {
+        self.check_for(job, true)
+    }
+
+    /// As [`check`](Self::check), to score rows with a model of this job: stages for training only are not needed.
+    pub(crate) fn check_to_score(&self, job: &Job) -> Result<(), Fault> {
+        self.check_for(job, false)
+    }
+
+    fn check_for(&self, job: &Job, training: bool) -> Result<(), Fault> {
         let pipeline = &job.pipeline;
-        self.after_read.check("pipeline.after_read", &pipeline.after_read)?;
-        self.after_parse.check("pipeline.after_parse", &pipeline.after_parse)?;
-        self.after_batch.check("pipeline.after_batch", &pipeline.after_batch)?;
+        self.after_read.check("pipeline.after_read", &pipeline.after_read, training)?;
+        self.after_parse.check("pipeline.after_parse", &pipeline.after_parse, training)?;
+        self.after_batch.check("pipeline.after_batch", &pipeline.after_batch, training)?;
         if let Some(name) = &job.data.source {
             let source = find("data.source", "source", &self.sources, name)?;
             if !source.takes_leases && !job.placement.is_one_process() {
                 return Err(Fault::user(format!(
                     "data.source `{name}` reads in one process, but [placement] names several: register it with \
                      leased_source, or train in one process"
-                )));
+                ))
+                .kind(FaultKind::InvalidJob));
             }
         }
         match job.model.kind {
@@ -205,10 +244,13 @@ impl Registry {
         takes_leases: bool,
         make: impl Fn(SourceRequest) -> S + Send + Sync + 'static,
     ) {
-        let make = Arc::new(make);
-        let read = Arc::new(move |request| {
+        let (make, own) = (Arc::new(make), name.to_owned());
+        let read = Arc::new(move |mut request: SourceRequest| {
             let make = Arc::clone(&make);
-            read_from(move || make(request))
+            let noted = |leases| Arc::new(NotedLeases::new(&own, leases, request.options.window_rows));
+            let leases = request.leases.take().map(noted);
+            request.leases = leases.clone().map(|leases| leases as Arc<dyn Leases>);
+            read_own(move || LeasedRows { source: make(request), leases })
         });
         self.sources.insert(name.to_owned(), OwnSource { read, takes_leases });
     }
@@ -224,8 +266,9 @@ impl<T: Batch> Stages<T> {
         self.0.insert(name.to_owned(), Arc::new(insert));
     }
 
-    fn check(&self, field: &str, names: &[OwnStage]) -> Result<(), Fault> {
-        names.iter().try_for_each(|own| find(field, "stage", &self.0, &own.name).map(drop))
+    fn check(&self, field: &str, names: &[OwnStage], training: bool) -> Result<(), Fault> {
+        let mut needed = names.iter().filter(|own| training || !own.training_only);
+        needed.try_for_each(|own| find(field, "stage", &self.0, &own.name).map(drop))
     }
 
     /// Appends the stages of a job to `flow`, each behind a link of `capacity`.
@@ -253,5 +296,6 @@ fn find<'a, T>(field: &str, what: &str, all: &'a BTreeMap<String, T>, name: &str
             None => format!("it has {}", known.join(", ")),
         };
         Fault::user(format!("{field} names the {what} `{name}`, which this program does not have: {hint}"))
+            .kind(FaultKind::InvalidJob)
     })
 }

@@ -347,7 +347,7 @@ impl Resources {
     pub(crate) fn summary(&self) -> TrainingSummary {
         let summary = match &self.session {
             Some(session) => TrainingSummary::of_run(&self.job, &session.status(), self.steps_before),
-            None => TrainingSummary::alone(&self.job, &self.progress.snapshot(), &self.source),
+            None => TrainingSummary::alone(&self.job, &self.progress.snapshot(), &self.source, self.format.is_none()),
         };
         let epochs = summary.epochs.max(self.epochs_before);
         let mut summary = TrainingSummary { format: self.format, epochs, ..summary };
@@ -360,6 +360,18 @@ impl Resources {
             summary.epochs = history.points.last().map_or(0, |point| u64::from(point.epochs));
         }
         summary
+    }
+
+    /// Warns if the program's own source made fewer passes over its rows than the job asks for.
+    pub(crate) fn warn_of_passes(&self, training: &TrainingSummary) {
+        let (epochs, asked) = (training.epochs, self.job.data.epochs as u64);
+        if self.session.is_none() && self.format.is_none() && training.ended == RunEnd::Complete && epochs < asked {
+            tracing::warn!(
+                "data.epochs is {asked}, but the source made {} over its rows: a StreamSource makes one; another source repeats its rows \
+                 as request.options.epochs says, and counts the passes in Lineage::epoch",
+                if epochs == 1 { "1 pass".to_owned() } else { format!("{epochs} passes") },
+            );
+        }
     }
 
     /// The dense parameters after the last push, and the state of their optimizer if the model is saved with it. They come from the shared

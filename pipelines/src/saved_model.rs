@@ -97,7 +97,7 @@ impl Model {
         let from = &checkpoints.folder;
         let needs =
             |fault: Fault| Fault::user(format!("cannot load checkpoint {} of {from}: {fault}", manifest.number));
-        context.registry.check(&manifest.job).map_err(needs)?;
+        context.registry.check_to_score(&manifest.job).map_err(needs)?;
         let model = JobModel::of(&manifest.job, &context.registry)?;
         let [tables] = manifest.tables.as_slice() else {
             return Err(needs(Fault::user(format!("{} tables, expected one", manifest.tables.len()))));

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use forebay_actors::{Fault, Source, StageCx};
+use forebay_actors::{Fault, Place, Source, StageCx};
 use forebay_batches::check_columns;
 use forebay_connectors::convert::block_on;
 use forebay_connectors::{
@@ -305,7 +305,7 @@ fn read(
     let hint = column_hint(job, matches!(shown, Shown::Kept(_)));
     let granted = windows.granted(format.format.tells_rows())?;
     let (columns, told) = (file_columns(job, format.format, columns, shown)?, Some(format.format));
-    let mut read = read_from(move || {
+    let mut read = read_from(Place::Shared, move || {
         let source = FileSource::new(input, options, format, columns).hinting(hint);
         match granted {
             Granted::All => source,

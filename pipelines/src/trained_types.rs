@@ -133,7 +133,7 @@ impl TrainedTypes {
                      or train on rows like these",
                     written(trained)
                 ))
-                .kind(FaultKind::BadData));
+                .kind(FaultKind::OtherType));
             }
         }
         Ok(())

@@ -1,9 +1,10 @@
 //! A training run. [`Training::builder`] wires it.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay_actors::{Fault, FaultKind, LedgerReport, Pipeline, Plan, Report, Results, Running, Track};
+use forebay_actors::{Fault, FaultKind, LedgerReport, Pipeline, Plan, Report, Results, Running, Track, left_out_lines};
 use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
@@ -36,6 +37,12 @@ pub struct Training {
     pub(crate) resources: Resources,
     pub(crate) pipeline: Pipeline,
     pub(crate) on_progress: Option<OnProgress>,
+}
+
+impl fmt::Debug for Training {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Training").field("plan", &self.pipeline.plan().name).finish_non_exhaustive()
+    }
 }
 
 impl Training {
@@ -121,7 +128,7 @@ impl Training {
             Some(show) => running.wait_with(PROGRESS_EVERY, show),
             None => running.wait(),
         }
-        .map_err(|failed| failed.fault)
+        .map_err(Fault::from)
     }
 }
 
@@ -185,6 +192,15 @@ pub struct Trained {
     pub(crate) last_checkpoint: Mutex<Option<LastCheckpoint>>,
     /// Set in a cluster; the caller ends it with [`ClusterSession::over`] or [`ClusterSession::leave`].
     pub session: Option<ClusterSession>,
+}
+
+impl fmt::Debug for Trained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { model, training, progress, .. } = self;
+        let mut shown = f.debug_struct("Trained");
+        shown.field("model", &model.model.describe).field("training", training).field("progress", progress);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Trained {
@@ -340,12 +356,15 @@ impl RunningTraining {
         self.running.kill(fault);
     }
 
-    /// Calls `show` once per interval `every` until the run is over. Blocks.
-    #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
+    /// Calls `show` once per interval `every` until the run is over, and returns as soon as it is. Blocks; inside a runtime, call it in
+    /// `tokio::task::spawn_blocking`.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
     pub fn wait_with(self, every: Duration, mut show: impl FnMut(&Self)) -> Result<Trained, Box<FailedTraining>> {
         while !self.ended() {
             show(&self);
-            std::thread::sleep(every);
+            self.running.wait_for_end(every);
         }
         self.wait()
     }
@@ -356,7 +375,11 @@ impl RunningTraining {
         Self { reports_drained: yes, ..self }
     }
 
-    /// Blocks until the run is over.
+    /// Blocks until the run is over; inside a runtime, call it in `tokio::task::spawn_blocking`.
+    ///
+    /// # Errors
+    /// The run failed: the first fault, with the report up to it. A run with checkpoints that was [drained](Self::drain) ends with a fault
+    /// of the kind [`FaultKind::Drained`](forebay_actors::FaultKind::Drained). A run in which no row was trained on is a user fault.
     pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
         let Self { running, mut resources, checkpointer, evaluator, cuts, meters, tuning, reports_drained } = self;
         let control = running.control();
@@ -414,12 +437,12 @@ impl RunningTraining {
             if let Some(slots) = &slots {
                 slots.warn_of_empty(&resources.job.columns);
             }
+            resources.warn_of_passes(&training);
         }
         let result = match (result, &last_of_drained) {
-            (Ok(_), _) if training.rows == 0 && training.ended == RunEnd::Complete => Err(Fault::user(
-                "no row was trained on, because all rows were left out: the ledger says why; no model is saved, and an \
-                 older one stays",
-            )),
+            (Ok(_), _) if training.rows == 0 && training.ended == RunEnd::Complete => {
+                Err(nothing_trained_on(&outcome.report.ledger, resources.session.is_some()))
+            }
             // The last checkpoint was written after all.
             (Ok(_), Some(last)) if training.ended == RunEnd::Drained => Err(last.fault()),
             (result, _) => result,
@@ -476,6 +499,22 @@ impl RunningTraining {
     }
 }
 
+/// The fault of a complete run that trained on no row. `apart`: other processes read and left out rows, and `ledger` lacks their counts.
+fn nothing_trained_on(ledger: &LedgerReport, apart: bool) -> Fault {
+    let left_out = left_out_lines(&ledger.rejected).collect::<Vec<_>>().join("; ");
+    let (why, kind) = match (left_out.is_empty(), apart) {
+        (true, false) => (
+            "because the source read none: look at data.train, or at the program's own source".into(),
+            FaultKind::NotFound,
+        ),
+        (true, true) => {
+            ("because all rows were left out: the ledger of each reader says why".into(), FaultKind::BadData)
+        }
+        (false, _) => (format!("because all rows were left out ({left_out})"), FaultKind::BadData),
+    };
+    Fault::user(format!("no row was trained on, {why}; no model is saved, and an older one stays")).kind(kind)
+}
+
 /// Rows that are not trained on. The progress of the run counts the rows that were trained on before it was resumed.
 fn left_out(ledger: &LedgerReport) -> u64 {
     ledger.rejected_total() - ledger.rejected.get(TRAINED_BEFORE).copied().unwrap_or(0)
@@ -500,6 +539,18 @@ mod tests {
         let rejected = [(TRAINED_BEFORE.to_owned(), 500), ("bad".to_owned(), 7)].into();
         assert_eq!(left_out(&LedgerReport { read: 600, delivered: 93, rejected, ..LedgerReport::default() }), 7);
         assert_eq!(left_out(&LedgerReport::default()), 0);
+    }
+
+    /// A bug: all rows were said to be left out of a source that had none.
+    #[test]
+    fn a_run_without_rows_says_whether_there_were_none_or_why_they_were_left_out() {
+        let fault = nothing_trained_on(&LedgerReport::default(), false);
+        assert_eq!(fault.kind, FaultKind::NotFound);
+        assert!(fault.to_string().contains("the source read none"), "{fault}");
+        let rejected = [("bad label".to_owned(), 7)].into();
+        let fault = nothing_trained_on(&LedgerReport { read: 7, rejected, ..LedgerReport::default() }, false);
+        assert_eq!(fault.kind, FaultKind::BadData);
+        assert!(fault.to_string().contains("all rows were left out (left out 7 rows: bad label);"), "{fault}");
     }
 
     /// A bug: the percentage of a resumed run over text rose within its first seconds by all the rows that `data.negatives` had left out.

@@ -39,10 +39,11 @@ pub struct TrainingSummary {
 }
 
 impl TrainingSummary {
-    /// The summary of a run in one process.
-    pub(crate) fn alone(job: &Job, progress: &Snapshot, source: &SourceProgress) -> Self {
+    /// The summary of a run in one process. `own`: a program's own source made the rows, in as many passes as it likes.
+    pub(crate) fn alone(job: &Job, progress: &Snapshot, source: &SourceProgress, own: bool) -> Self {
         let complete = source.reached_end();
         let (epochs, ended) = match complete {
+            true if own => (u64::from(source.epoch()) + 1, RunEnd::Complete),
             true => (job.data.epochs as u64, RunEnd::Complete),
             false => (u64::from(source.epoch()), RunEnd::Drained),
         };

@@ -32,7 +32,7 @@ use crate::model::Model;
 use crate::own_model::ModelFactory;
 use crate::participation::Participation;
 use crate::progress::Progress;
-use crate::registry::{Read, Registry, read_from};
+use crate::registry::{Read, Registry, read_own};
 use crate::resources::Resources;
 use crate::run_types::RunTypes;
 use crate::score_columns::ScoreColumns;
@@ -71,8 +71,8 @@ pub(crate) fn reading(
     read: Read,
 ) -> Result<Pipeline, Fault> {
     let (progress, lost) = (Arc::clone(leases.progress()), leases.lost().clone());
-    let batcher =
-        Batcher::new(training_plan(job)).ask_before_windows(move |epoch, mark| leases.begin_window(epoch, mark));
+    let plan = BatchPlan { mark_window_ends: true, ..training_plan(job) };
+    let batcher = Batcher::new(plan).ask_before_windows(move |epoch, mark| leases.begin_window(epoch, mark));
     let topology = Topology::new("read").observed_by(context.observer.clone());
     let purpose = Purpose::Training(RunTypes::default(), LabelsSeen::default());
     let flow = batches(topology, job, &context.registry, batcher, purpose, read)?;
@@ -101,8 +101,8 @@ pub(crate) fn reading_to_predict(
 ) -> Result<Pipeline, Fault> {
     let PredictionPlan { job, keep, types } = plan;
     let (progress, lost) = (Arc::clone(leases.progress()), leases.lost().clone());
-    let batcher =
-        Batcher::new(forward_plan(job)).ask_before_windows(move |epoch, mark| leases.begin_window(epoch, mark));
+    let plan = BatchPlan { mark_window_ends: true, ..forward_plan(job) };
+    let batcher = Batcher::new(plan).ask_before_windows(move |epoch, mark| leases.begin_window(epoch, mark));
     let topology = Topology::new("read").observed_by(context.observer.clone());
     let purpose = Purpose::Prediction(keep.clone(), types.clone());
     let layout = Layout { weighted: job.columns.has_value_weights(), kept: true };
@@ -199,8 +199,8 @@ fn trained_model(model: &Model) -> ModelMaker {
 /// does not know, unless they are in `warned`.
 fn scorer(model: &Model, warned: WarnedSlots) -> impl FnOnce() -> Scorer + Send + use<> {
     let (maker, correction) = (trained_model(model), model.job.data.logit_correction());
-    let unknown = UnknownValues::of(&model.job, warned);
-    move || Scorer::new(maker, correction).looking_for(unknown)
+    let (unknown, name) = (UnknownValues::of(&model.job, warned), model.model.describe.clone());
+    move || Scorer::new(maker, correction).looking_for(unknown).of(name)
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→`, in the order of the rows, on the table as it is.
@@ -213,9 +213,8 @@ fn forward(
 ) -> Result<Flow<ReadyBatch>, Fault> {
     let lookup = Lookup::read_only(&model.table);
     let job = &job_as_trained(job, model.training.as_ref());
-    let plan = BatchPlan { mark_window_ends: false, ..forward_plan(job) };
-    let batches =
-        batches(topology.attach(&model.host), job, &model.context.registry, Batcher::new(plan), purpose, read)?;
+    let batcher = Batcher::new(forward_plan(job));
+    let batches = batches(topology.attach(&model.host), job, &model.context.registry, batcher, purpose, read)?;
     Ok(batches.stage("lookup", Place::Shared, move || lookup).link(job.pipeline.links.to_train()))
 }
 
@@ -256,7 +255,7 @@ pub fn feed_from<S: Source<Out = Rows>>(
 ) -> Result<Flow<TrainBatch>, Fault> {
     let (batcher, purpose) =
         (Batcher::new(training_plan(job)), Purpose::Training(RunTypes::default(), LabelsSeen::default()));
-    batches(topology, job, registry, batcher, purpose, read_from(source))
+    batches(topology, job, registry, batcher, purpose, read_own(source))
 }
 
 fn batches(
@@ -453,14 +452,15 @@ impl Compute {
     }
 }
 
-/// The batch plan of training, the same in every process.
+/// The batch plan of training, the same in every process. Readers, which have leases, also mark the ends of windows: without a mark they
+/// leave the rows of a window out, because it is leased again.
 fn training_plan(job: &Job) -> BatchPlan {
     BatchPlan {
         rows: job.train.batch_rows,
         window: if job.data.shuffle_rows == 0 { 0 } else { window_rows(job, job.in_step()) },
         seed: job.seed,
         drop_last: job.train.drop_last,
-        mark_window_ends: !job.placement.is_one_process(),
+        mark_window_ends: false,
         key_spaces: job.columns.key_spaces(),
         missing: missing_keys(&job.columns, job.seed),
     }

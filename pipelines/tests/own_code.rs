@@ -257,6 +257,6 @@ fn names_that_the_program_does_not_have_are_refused_before_the_first_row() {
         assert!(said.contains(field) && said.contains(near), "{setting}: {said}");
     }
     let apart = job(&["data.source=numbers", "placement.readers=1", "placement.ps=1"]);
-    let said = Training::builder(apart).context(&Context::new(registry())).build().err().unwrap().to_string();
+    let said = Training::builder(apart).context(&Context::new(registry())).describe().err().unwrap().to_string();
     assert!(said.contains("leased_source"), "{said}");
 }

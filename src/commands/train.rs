@@ -56,12 +56,6 @@ impl Train {
         let Self { run: args } = self;
         let stop = Stop::listen(logs.log_format)?;
         let job = args.load()?;
-        if !job.placement.is_one_process() {
-            return Err(Fault::user(
-                "the job's [placement] names several processes: start them on this machine with `forebay launch`, or each with \
-                 `forebay role`",
-            ));
-        }
         #[cfg(feature = "otel")]
         let (_spans, context) = &{
             let (name, tls_ca) = ("forebay-train".into(), job.network.security_files().tls_ca);

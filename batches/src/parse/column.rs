@@ -51,7 +51,8 @@ impl<'a> BatchColumns<'a> {
     fn place(&self, name: &str) -> Result<usize, Fault> {
         self.places.get(name).copied().ok_or_else(|| {
             let there: Vec<&str> = self.batch.schema_ref().fields().iter().map(|f| f.name().as_str()).collect();
-            Fault::user(format!("no column `{name}`: the rows have {}", there.join(", "))).kind(FaultKind::BadData)
+            Fault::user(format!("no column `{name}`: the rows have {}", there.join(", ")))
+                .kind(FaultKind::MissingColumn)
         })
     }
 
@@ -164,7 +165,7 @@ fn wrong(name: &str, of: &str, array: &dyn Array, expected: Wanted<'_>) -> Fault
         DataType::Dictionary(_, values) => values,
         kind => kind,
     };
-    Fault::user(format!("column `{name}` is {of}{kind}, expected {expected}{advice}")).kind(FaultKind::BadData)
+    Fault::user(format!("column `{name}` is {of}{kind}, expected {expected}{advice}")).kind(FaultKind::OtherType)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use std::path::Path as LocalPath;
 use std::sync::Arc;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
@@ -50,7 +50,8 @@ pub(super) async fn list(
         };
         match head {
             Ok(meta) if meta.size == 0 => {
-                return Err(Fault::user(format!("`{text}` is an empty file: no rows to read")));
+                let empty = Fault::user(format!("`{text}` is an empty file: no rows to read"));
+                return Err(empty.kind(FaultKind::NotFound));
             }
             Ok(meta) => {
                 let above = path.as_ref().rsplit_once('/').map_or("", |(above, _)| above);
@@ -134,7 +135,8 @@ pub(super) async fn list(
         }
         (_, None) if is_unexpanded(text) => format!("there is nothing at `{text}`: {UNEXPANDED}"),
         (_, None) => format!("there is nothing at `{text}`: check the path{}", brackets(text)),
-    }))
+    })
+    .kind(FaultKind::NotFound))
 }
 
 const UNEXPANDED: &str = "the shell did not expand `~`, which it does only at the beginning of a word and outside of \

@@ -167,12 +167,13 @@ impl BestModels {
     ///
     /// # Errors
     /// A file of it has changed since it was [verified](Self::verify); a fault of the disk or the store.
-    pub(super) fn copy(&self, at: usize, to: &str) -> Result<Manifest, Fault> {
+    pub(super) fn copy(&self, at: usize, to: &Folder) -> Result<Manifest, Fault> {
         let (place, from) = self.open_place(at)?;
-        if is_in(&place.folder, to) && is_in(to, &place.folder) {
+        let name = to.to_string();
+        if is_in(&place.folder, &name) && is_in(&name, &place.folder) {
             return Manifest::read_in(&from);
         }
-        let to = Folder::from(to).with_stores(&self.context.stores);
+        let to = to.clone().with_stores(&self.context.stores);
         check_place(to.clone(), &self.context)?;
         let (manifest, staged) = (Manifest::read_in(&from)?, StagedFolder::begin(&to, true)?);
         for entry in manifest.files() {

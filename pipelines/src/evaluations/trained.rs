@@ -1,6 +1,7 @@
 //! The end of a run that evaluates while it trains: the evaluation after the last row, and the model that is saved.
 
 use forebay_actors::{Domain, Fault};
+use forebay_connectors::staged::Folder;
 use forebay_job::RunEnd;
 
 use super::points::{EvaluationHistory, EvaluationPoint};
@@ -92,7 +93,8 @@ impl Trained {
     ///
     /// # Errors
     /// As [`Model::save`](crate::Model::save). The best model is still kept then.
-    pub fn save(&self, folder: &str) -> Result<(Manifest, Option<Evaluation>), Fault> {
+    pub fn save(&self, folder: impl Into<Folder>) -> Result<(Manifest, Option<Evaluation>), Fault> {
+        let folder = folder.into();
         while let Some(at) = self.best_before_last() {
             let Some(evaluations) = &self.evaluations else {
                 return Err(Fault::internal("a best model without evaluations"));
@@ -122,7 +124,7 @@ impl Trained {
                     }
                     verified => verified?,
                 }
-                kept.copy(at, folder)?
+                kept.copy(at, &folder)?
             };
             let evaluation = {
                 let state = evaluations.shared.lock();

@@ -89,7 +89,7 @@ fn not_a_model(folder: &OpenFolder) -> Fault {
     } else {
         "such a folder has manifest.json, dense.safetensors and tables/, and `forebay train` writes it to output.model"
     };
-    Fault::user(format!("{folder} is not a model folder: {instead}"))
+    Fault::user(format!("{folder} is not a model folder: {instead}")).kind(FaultKind::NotFound)
 }
 
 /// Whether the folder has a manifest, unless the manifest names another format. A damaged one names none.

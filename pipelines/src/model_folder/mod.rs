@@ -88,6 +88,12 @@ pub(crate) fn begin_replacing(to: &Folder, replace: bool, format: &str) -> Resul
 impl Model {
     /// Writes the model to a folder in any store, whole or not at all. Replaces a model that is there. For a custom dense
     /// model the folder has its name and its parameters; [`Model::load_with`] loads it. Blocks until the store has all files.
+    ///
+    /// After a training use [`Trained::save`](crate::Trained::save), which saves the best model if the job keeps it.
+    ///
+    /// # Errors
+    /// A user fault if the folder holds something that is not a model, or may not be written. An external fault if the disk or the store
+    /// fails.
     pub fn save(&self, folder: impl Into<Folder>) -> Result<Manifest, Fault> {
         save(self, folder.into())
     }
@@ -105,13 +111,21 @@ impl Model {
         Self::load_with(folder, shards, &Context::default())
     }
 
-    /// Like [`load`](Self::load), for a job that names custom stages, sources or models. `context` must have them.
+    /// Like [`load`](Self::load), for a job that names custom stages, sources or models. `context` must have them, but for stages that are
+    /// for training only.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load). A user fault if the registry of `context` lacks a part that the job names, or its model has other row parts
+    /// than the rows of the folder.
     pub fn load_with(folder: impl Into<Folder>, shards: usize, context: &Context) -> Result<Self, Fault> {
         load(folder.into(), shards, Wanted::All, context)
     }
 
     /// Like [`load_with`](Self::load_with), but without the state of optimizers, even if the folder has it: what scores need, in the least
     /// memory. The table refuses pushes, and [`save`](Self::save) writes a folder without state.
+    ///
+    /// # Errors
+    /// As [`load_with`](Self::load_with).
     pub fn load_weights(folder: impl Into<Folder>, shards: usize, context: &Context) -> Result<Self, Fault> {
         load(folder.into(), shards, Wanted::Weights, context)
     }
@@ -169,7 +183,7 @@ fn load_from(folder: &OpenFolder, shards: usize, wanted: Wanted, context: &Conte
     let manifest = Manifest::read_in(folder)?;
     manifest.check_job(folder)?;
     let needs = |fault: Fault| Fault::user(format!("cannot load {folder}: {}", fault.message()));
-    context.registry.check(&manifest.job).map_err(needs)?;
+    context.registry.check_to_score(&manifest.job).map_err(needs)?;
     let model = JobModel::of(&manifest.job, &context.registry)?;
     // Verify all checksums before reading rows, so that a damaged folder takes no memory.
     for entry in manifest.files() {
@@ -180,6 +194,7 @@ fn load_from(folder: &OpenFolder, shards: usize, wanted: Wanted, context: &Conte
     let optimizer = manifest.optimizer.as_ref().filter(|_| wanted == Wanted::All);
     let optimizer = optimizer.map(|entry| dense_file::read(folder, entry)).transpose()?;
     let (entry, state) = (manifest.table(folder)?, optimizer.is_some());
+    model.check_parts(&entry.config).map_err(needs)?;
     let host = Host::start("ps")?;
     let start = if state { start_table } else { start_read_only };
     let wrong = |e: Fault| Fault::user(format!("{}: {e}", folder.name(MANIFEST)));

@@ -181,7 +181,9 @@ impl RowScorer {
     fn predict<R>(&mut self, batch: TrainBatch, queue: &ScoreQueue<R, Part>) -> Result<(), ModelError> {
         let helpers = (batch.rows / self.part).saturating_sub(1);
         if helpers == 0 || !self.dense.has_independent_rows() || !queue.has_idle_threads() {
-            return self.dense.predict(&batch.dense_batch(&self.rows), &mut self.logits);
+            let batch = batch.dense_batch(&self.rows);
+            self.dense.predict(&batch, &mut self.logits)?;
+            return batch.check_logits(&self.logits, self.model.model_name());
         }
         let batch = Arc::new(SplitBatch::new(batch, std::mem::take(&mut self.rows), self.part));
         queue.ask_for_help(&Part { model: Arc::clone(&self.model), batch: Arc::clone(&batch) }, helpers);

@@ -55,7 +55,7 @@ impl ServingModel {
         let mut job = manifest.job.adapted(settings)?;
         let needs = |fault: Fault| Fault::user(format!("cannot serve {folder}: {}", fault.message()));
         check_stages(&job).map_err(needs)?;
-        context.registry.check(&job).map_err(needs)?;
+        context.registry.check_to_score(&job).map_err(needs)?;
         // Each scoring thread computes alone, and nothing is trained.
         (job.train.threads, job.train.optimizer) = (1.into(), Some(DenseOptimizer::sgd(1.0)));
         let model = JobModel::of(&job, &context.registry)?;
@@ -67,15 +67,7 @@ impl ServingModel {
         let entry = manifest.table(folder)?;
         let config = entry.config.weights_only();
         let wrong = |fault: Fault| Fault::user(format!("cannot serve {folder}: {fault}"));
-        let widths =
-            |dims: Vec<(&str, usize)>| dims.iter().map(|(name, dim)| format!("{name} {dim}")).collect::<Vec<_>>();
-        let found = widths(config.widest_parts().iter().map(|part| (part.name.as_str(), part.dim)).collect());
-        let expected = widths(model.parts.iter().map(|part| (part.name.as_str(), part.dim)).collect());
-        if found != expected {
-            return Err(needs(Fault::user(format!(
-                "its rows have the parts {found:?}, its model expects {expected:?}"
-            ))));
-        }
+        model.check_parts(&config).map_err(needs)?;
         let mut table = Table::new(&config).map_err(Fault::from).map_err(wrong)?;
         let mut hash = RowsHash::default();
         for file in &entry.files {
@@ -156,6 +148,11 @@ impl ServingModel {
         };
         this.dense_model()?;
         Ok(this)
+    }
+
+    /// The name of its dense model in faults.
+    pub(super) fn model_name(&self) -> &str {
+        &self.model.describe
     }
 
     /// The version: the same for models that give the same scores.

@@ -12,7 +12,9 @@ use forebay_batches::wire::metadata::Header;
 use forebay_batches::{
     Assemble, BatchId, Cut, DeviceBatch, ExampleBatch, GradBatch, Part, ReadyBatch, TrainBatch, missing_keys,
 };
-use forebay_connectors::{Lease, OnBadRow, ReadOptions, Rows, Synthetic, SyntheticSource, WindowMark};
+use forebay_connectors::{
+    Lease, Leases, LocalLeases, OnBadRow, ReadOptions, Rows, Synthetic, SyntheticSource, WindowMark,
+};
 use forebay_job::Job;
 use forebay_models::testsuite::SoftwareDevice;
 use forebay_models::transfer::{QueuedStep, UploadedBatch};
@@ -30,6 +32,7 @@ use crate::cluster::batches::send_queue::SendQueue;
 use crate::cluster::lease_client::LostLeases;
 use crate::cluster::{RunPhase, RunStatus};
 use crate::dense::DenseStore;
+use crate::leased_rows::{LeasedRows, NotedLeases};
 use crate::participation::Participation;
 use crate::source_progress::{SourceProgress, Watched};
 use crate::statistics::Measure;
@@ -342,5 +345,11 @@ fn sources() {
     check_source(move || {
         let source = SyntheticSource::new(Synthetic { rows: 500, ..Synthetic::default() }, options.clone());
         Watched { source, progress: SourceProgress::default() }
+    });
+    check_source(|| {
+        let options = ReadOptions { batch_rows: 30, window_rows: 100, ..ReadOptions::default() };
+        let leases = Arc::new(NotedLeases::new("clicks", Arc::new(LocalLeases::new(2)), options.window_rows));
+        let source = SyntheticSource::new(Synthetic { rows: 500, ..Synthetic::default() }, options);
+        LeasedRows { source: source.leasing(Arc::clone(&leases) as Arc<dyn Leases>), leases: Some(leases) }
     });
 }

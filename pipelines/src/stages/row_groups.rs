@@ -49,7 +49,7 @@ impl RowGroups {
                  for each row",
                 self.column
             ))
-            .kind(FaultKind::BadData));
+            .kind(FaultKind::OtherType));
         };
         let is_float = kind.is_floating();
         for value in text.as_string::<i32>() {

@@ -16,13 +16,21 @@ pub struct Scorer {
     correction: f32,
     logits: Vec<f32>,
     unknown: UnknownValues,
+    /// The model's name in faults.
+    name: String,
 }
 
 impl Scorer {
     /// Scores with the model that `maker` makes. Adds `correction` to each logit; see
     /// [`DataOptions::logit_correction`](forebay_job::DataOptions::logit_correction).
     pub fn new(maker: ModelMaker, correction: f32) -> Self {
-        Self { maker: Some(maker), model: None, correction, logits: Vec::new(), unknown: UnknownValues::default() }
+        let unknown = UnknownValues::default();
+        Self { maker: Some(maker), model: None, correction, logits: Vec::new(), unknown, name: "the model".into() }
+    }
+
+    /// Calls the model `name` in faults.
+    pub(crate) fn of(self, name: String) -> Self {
+        Self { name, ..self }
     }
 
     /// Warns of slots whose values the model does not know.
@@ -48,7 +56,9 @@ impl Scorer {
     pub(super) fn logits(&mut self, batch: &ReadyBatch) -> Result<&[f32], Fault> {
         self.unknown.add(batch);
         let model = self.model.as_mut().expect("opened before the first batch");
-        model.predict(&batch.dense_batch(), &mut self.logits).map_err(model_fault)?;
+        let batch = batch.dense_batch();
+        let predicted = model.predict(&batch, &mut self.logits);
+        predicted.and_then(|()| batch.check_logits(&self.logits, &self.name)).map_err(model_fault)?;
         self.logits.iter_mut().for_each(|logit| *logit += self.correction);
         Ok(&self.logits)
     }

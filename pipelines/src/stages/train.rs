@@ -91,6 +91,7 @@ impl Train {
         self.state_output.reduce_lr(model.as_mut())?;
         let Some(dense) = &batch.dense else {
             model.train(&batch.dense_batch(), &mut self.output)?;
+            self.output.check(&batch.dense_batch(), &self.describe)?;
             return Ok(None);
         };
         let mut grads = Vec::new();
@@ -100,6 +101,12 @@ impl Train {
         } else {
             model.set_flat(dense)?;
             model.gradients(&batch.dense_batch(), &mut self.output, &mut grads)?;
+            self.output.check(&batch.dense_batch(), &self.describe)?;
+            if grads.len() != model.flat_len() {
+                let (found, expected) = (grads.len(), model.flat_len());
+                let what = format!("{} gave {found} gradients of parameters, expected {expected}", self.describe);
+                return Err(ModelError::Module(what));
+            }
         }
         Ok(Some(grads))
     }
