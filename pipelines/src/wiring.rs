@@ -49,8 +49,8 @@ use crate::trainer_count::TrainerCount;
 pub(crate) fn training(resources: &mut Resources, read: Read) -> Result<Pipeline, Fault> {
     let (job, topology) = (&resources.job, learning(resources));
     let participation = resources.participation.clone();
-    let batcher = Batcher::new(training_plan(job))
-        .ask_before_windows(move |epoch, mark| participation.window_begins(epoch, mark));
+    let plan = BatchPlan { mark_window_ends: !participation.is_alone(), ..training_plan(job) };
+    let batcher = Batcher::new(plan).ask_before_windows(move |epoch, mark| participation.window_begins(epoch, mark));
     let purpose = Purpose::Training(resources.types.clone(), resources.progress.labels());
     Ok(learn(batches(topology, job, &resources.context.registry, batcher, purpose, read)?, resources))
 }
@@ -452,8 +452,8 @@ impl Compute {
     }
 }
 
-/// The batch plan of training, the same in every process. Readers, which have leases, also mark the ends of windows: without a mark they
-/// leave the rows of a window out, because it is leased again.
+/// The batch plan of training, the same in every process. A process that reads with leases also marks the ends of windows: the rows of a
+/// window that is not closed are left out there, because it is leased again.
 fn training_plan(job: &Job) -> BatchPlan {
     BatchPlan {
         rows: job.train.batch_rows,
