@@ -120,7 +120,7 @@ impl Reader {
         let leases = LeaseClient::new(session.member.clone(), job);
         let pipeline = wire(session, Arc::clone(&send_queue), leases.clone())?;
         session.wait_until_started()?;
-        let unreached = Unreached::new(trainers, queues);
+        let unreached = Unreached::new(queues);
         let channels = ReaderChannels {
             send_queue: Arc::clone(&send_queue),
             leases: leases.clone(),
@@ -187,7 +187,10 @@ impl Reader {
                 let untaken = untaken_since.holds_for(drained && is_returned) > UNTAKEN;
                 let ends = leases.progress().is_closed();
                 let unreached_at_the_end = unreached_since.holds_for(ends && unreached.any()) > UNREACHED;
-                let can_be_spared = unreached.block() && others_read_on(&status_updates.borrow());
+                let can_be_spared = {
+                    let status = status_updates.borrow();
+                    unreached.block(status.trainers.iter().flatten().count()) && others_read_on(&status)
+                };
                 // The coordinator calls a trainer silent that it has not heard of for the lease time.
                 if blocked_since.holds_for(can_be_spared) > 2 * lease && !leaves {
                     tracing::warn!(
@@ -238,8 +241,10 @@ impl Reader {
 /// Whether there are rows to read, for trainers that the coordinator hears of, and other readers that read them.
 pub(super) fn others_read_on(status: &RunStatus) -> bool {
     let runs = matches!(status.phase, RunPhase::Running | RunPhase::Draining);
-    let trainer = Role::Trainer.to_string();
-    runs && status.readers > 1 && !status.silent.iter().any(|name| name.starts_with(&trainer))
+    // A trainer that has left may be silent.
+    let there = (0..).zip(&status.trainers).filter(|(_, address)| address.is_some());
+    let is_silent = |rank: u32| status.silent.contains(&format!("{} {rank}", Role::Trainer));
+    runs && status.readers > 1 && !there.map(|(rank, _)| rank).any(is_silent)
 }
 
 /// The moment since which a condition holds.

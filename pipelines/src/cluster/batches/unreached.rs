@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Clone)]
 pub(crate) struct Unreached {
     count: Arc<AtomicUsize>,
-    /// The least number with which some batches reach no trainer.
-    blocking: usize,
+    /// Each trainer has a queue of its own, so each must be reached.
+    needs_all: bool,
 }
 
 /// Counts one trainer until it is dropped.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl Unreached {
-    /// For batches that go to one of `trainers` trainers by one of `queues` queues: all trainers share one, or each has its own.
-    pub(crate) fn new(trainers: usize, queues: usize) -> Self {
-        Self { count: Arc::default(), blocking: if queues > 1 { 1 } else { trainers } }
+    /// For batches in this number of queues: all trainers share one, or each has its own.
+    pub(crate) fn new(queues: usize) -> Self {
+        Self { count: Arc::default(), needs_all: queues > 1 }
     }
 
     /// Waits for `opened`, the channel to a trainer, and counts the trainer meanwhile. As cancel safe as `opened`.
@@ -32,9 +32,10 @@ impl Unreached {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether some batches reach no trainer.
-    pub(crate) fn block(&self) -> bool {
-        self.count.load(Ordering::Relaxed) >= self.blocking
+    /// Whether some batches reach no trainer, in a run that has `trainers` trainers now: those that have left do not count.
+    pub(crate) fn block(&self, trainers: usize) -> bool {
+        let count = self.count.load(Ordering::Relaxed);
+        count > 0 && (self.needs_all || count >= trainers)
     }
 }
 
@@ -52,12 +53,13 @@ mod tests {
 
     #[test]
     fn a_trainer_counts_until_its_channel_is_open_or_given_up() {
-        let unreached = Unreached::new(2, 1);
-        assert!(!unreached.any());
+        let unreached = Unreached::new(1);
+        assert!(!unreached.any() && !unreached.block(0));
         let mut opening = Box::pin(unreached.during(std::future::pending::<()>()));
         assert!(opening.as_mut().now_or_never().is_none() && unreached.any());
         assert_eq!(unreached.clone().during(async { 1 }).now_or_never(), Some(1));
         assert!(unreached.any(), "the first one");
+        assert!(!unreached.block(2) && unreached.block(1), "the second one is reached, or has left");
         drop(opening);
         assert!(!unreached.any());
     }

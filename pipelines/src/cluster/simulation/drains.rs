@@ -90,14 +90,14 @@ impl World {
         }
     }
 
-    /// A reader has left. Another may be started in its place, and must be if it was the last. While all others are told to end, too, none
+    /// A reader has left. Another may be started in its place, and must be if no other reaches the trainers. While all others are told to end, too, none
     /// is started: they have to leave without it.
     fn has_left(&mut self, pid: Pid) {
         // Of several processes in a place, only the last takes part.
         let last = |place: Place| self.processes.iter().rposition(|process| process.place == place);
         let readers = self.places().into_iter().filter(|(role, _)| *role == Role::Reader);
         let others = readers.filter_map(last).filter(|other| *other != pid).map(|other| &self.processes[other]);
-        let stay = others.filter(|other| other.alive && other.leaves.is_none());
+        let stay = others.filter(|other| other.alive && other.leaves.is_none() && !self.is_cut_for_ever(other.place));
         let told: Vec<bool> = stay.map(|other| other.told).collect();
         let starts = told.is_empty() || told.contains(&false) && self.random.below(2) == 0;
         if starts {

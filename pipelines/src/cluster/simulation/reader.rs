@@ -96,8 +96,8 @@ impl SimReader {
         let has_address = |at: usize| status.trainers[at].is_some();
         let channels = self.channels.iter().enumerate();
         let count = channels.filter(|(at, channel)| has_address(*at) && !channel.is_open).count();
-        let blocking = if self.queues > 1 { 1 } else { self.channels.len() };
-        let blocks = count >= blocking && others_read_on(&status);
+        let blocking = if self.queues > 1 { 1 } else { status.trainers.iter().flatten().count() };
+        let blocks = count > 0 && count >= blocking && others_read_on(&status);
         self.blocks = blocks.then(|| self.blocks.unwrap_or(world.now));
         let lease = (world.job.placement.lease_seconds * 1000.0) as u64;
         if self.blocks.is_some_and(|since| world.now - since > 2 * lease) && !self.leaves {

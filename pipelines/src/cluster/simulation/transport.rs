@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::members::Role;
 use super::super::messages::ProcessRequest;
+use super::faults::FOR_EVER;
 use super::network::{Answer, Message, OnStream, Pid, Place, Request};
 use super::world::{Event, World};
 
@@ -81,6 +82,11 @@ impl World {
         let cut = |pid: Pid| self.transport.cut_from_trainers.get(&self.processes[pid].place);
         let between = |one, other| is_trainer(other) && cut(one).is_some_and(|until| *until > self.now);
         self.is_cut_off(one) || self.is_cut_off(other) || between(one, other) || between(other, one)
+    }
+
+    /// Whether a reader never reaches the trainers again.
+    pub(super) fn is_cut_for_ever(&self, place: Place) -> bool {
+        self.transport.cut_from_trainers.get(&place).is_some_and(|until| *until >= FOR_EVER)
     }
 
     fn delay(&mut self) -> u64 {
