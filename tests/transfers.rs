@@ -152,17 +152,22 @@ fn a_model_that_takes_long_to_make_is_no_work_of_the_stage_that_waits_for_it() {
     assert!(waited, "no first batch came before its model");
 }
 
-fn refusal(factory: ModelFactory) -> Fault {
+fn refusal(factory: impl FnOnce(&Job) -> ModelFactory) -> Fault {
     let dir = tempfile::tempdir().unwrap();
-    own(common::job(&common::parquet(dir.path(), 0, 1000), &[]), factory).run().err().unwrap()
+    let job = common::job(&common::parquet(dir.path(), 0, 1000), &[]);
+    let factory = factory(&job);
+    own(job, factory).run().err().unwrap()
 }
 
 #[test]
 fn a_model_that_cannot_be_made_or_has_no_device_is_the_only_cause() {
-    let fault = refusal(Arc::new(|| Err(ModelError::Setting("no such device".into()))));
+    let fault = refusal(|_| Arc::new(|| Err(ModelError::Setting("no such device".into()))));
     assert_eq!(fault.stage.as_deref(), Some("train"));
     assert!(fault.to_string().contains("no such device"), "{fault}");
-    let fault = refusal(Arc::new(|| Ok(Box::new(native(&Job::default())))));
+    let fault = refusal(|job| {
+        let made = job.clone();
+        Arc::new(move || Ok(Box::new(native(&made))))
+    });
     assert_eq!(fault.stage.as_deref(), Some("train"));
     assert!(fault.to_string().contains("set it to \"inline\""), "{fault}");
 }
