@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// A reader has left. Another may be started in its place, and must be if no other reaches the trainers. While all others are told to end, too, none
+    /// A reader has left. Another may be started, and must be if no other reaches the trainers. While all others are told to end, too, none
     /// is started: they have to leave without it.
     fn has_left(&mut self, pid: Pid) {
         // Of several processes in a place, only the last takes part.
@@ -102,8 +102,14 @@ impl World {
         let starts = told.is_empty() || told.contains(&false) && self.random.below(2) == 0;
         if starts {
             let at = self.now + 500 + self.random.below(5000);
-            self.at(at, Event::Start(self.processes[pid].place));
+            self.at(at, Event::Start(self.reader_to_start(self.processes[pid].place)));
         }
+    }
+
+    /// The place of the reader to start when the one of `place` is gone: another one, if that never reaches the trainers again.
+    pub(super) fn reader_to_start(&self, place: Place) -> Place {
+        let reaches = |other: &Place| other.0 == Role::Reader && !self.is_cut_for_ever(*other);
+        if reaches(&place) { place } else { self.places().into_iter().find(reaches).unwrap_or(place) }
     }
 
     /// A process learns that the run has ended, and ends. The coordinator's process stays until the others know it, too.

@@ -120,6 +120,10 @@ impl World {
         self.log(&format!("{} {} reaches no trainer until {until}", reader.0, reader.1));
         self.transport.cut_from_trainers(reader, until);
         self.counted.cut_from_trainers += 1;
+        let is_other = |place: &Place| place.0 == Role::Reader && *place != reader;
+        if until == FOR_EVER && !self.places().into_iter().filter(is_other).any(|place| self.newest(place).is_some()) {
+            self.at(self.now + LONGEST_CUT, Event::Start(self.reader_to_start(reader)));
+        }
     }
 
     pub(super) fn fault(&mut self) {

@@ -120,8 +120,11 @@ impl Process {
 }
 
 impl World {
-    /// Begins anew with a plan.
+    /// Begins anew with a plan, unless it is about to leave.
     pub(super) fn begins_anew(&mut self, pid: Pid) {
+        if self.processes[pid].leaves.is_some() {
+            return;
+        }
         self.end_connections(pid);
         let process = &mut self.processes[pid];
         (process.member, process.asked, process.status, process.part) = (None, false, None, Part::None);
