@@ -45,7 +45,7 @@ impl TriedDisks {
         match tried.iter().find(|(folder, tried)| place.starts_with(folder) && tried.is_gone(folder, device)) {
             None => Ok(()),
             Some((folder, _)) => Err(Fault::external(format!(
-                "cannot write `{}`: the disk that `{}` was on at the start is not mounted any more: mount it again",
+                "cannot reach `{}`: the disk that `{}` was on at the start is not mounted any more: mount it again",
                 place.display(),
                 folder.display()
             ))),

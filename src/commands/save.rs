@@ -94,17 +94,17 @@ impl Saving<'_> {
     /// Saves the model at the first place that takes it. Returns a fault with that place.
     fn save_elsewhere(&self, fault: Fault) -> Fault {
         let places = places(self.folder, fault.domain);
+        let mut which = "the model".to_owned();
         let saved = self.save_at(&places).or_else(|| {
             // Perhaps the kept best model cannot be read. The last model is in memory.
-            if !self.trained.give_best_up() {
-                return None;
-            }
+            let best = self.trained.give_best_up()?;
             tracing::warn!("the model after the last row is saved instead of the best one, if a place takes it");
+            which = format!("the model after the last row (the best one is in {best} if that can be read again)");
             self.save_at(&places)
         });
         match saved {
             Some(place) => {
-                Fault::user(format!("{fault}; the model was saved at {place} instead: move it to {}", self.folder))
+                Fault::user(format!("{fault}; {which} was saved at {place} instead: move it to {}", self.folder))
             }
             None => fault.context(match &self.trained.model.job.checkpoint.to {
                 Some(to) => format!(

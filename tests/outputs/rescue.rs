@@ -106,6 +106,64 @@ fn a_model_whose_disk_is_unmounted_during_the_run_is_saved_elsewhere_and_not_on_
     assert_eq!(training(&dir.path().join("model.rescued")).ended, RunEnd::Drained);
 }
 
+/// A run that keeps its best model on a disk which is unmounted before the run is told to end. Returns also the dense parameters that were
+/// kept, and the folder that has the files of the disk.
+fn best_model_on_an_unmounted_disk(dir: &Path, more: &[&str]) -> Option<(Background, Vec<Vec<u8>>, Disk)> {
+    let store = Disk::mount(dir.join("store"))?;
+    let point = dir.join("disk");
+    fs::create_dir(&point).unwrap();
+    bind(&store.0, &point);
+    let eval = format!("data.eval={}", common::parquet(dir, 2000, 500).display());
+    let place = format!("output.model={}", point.join("model").display());
+    // It is best early.
+    let too_fast = "table.linear_optimizer={ kind = 'adam', lr = 0.3 }";
+    let settings =
+        ["evaluation.every={ rows = 500 }", "evaluation.keep=best", "data.epochs=1000000", "train.batch_rows=100"];
+    let settings = [&settings[..], &[&eval, &place, too_fast, "output.on_drain=replace"], more].concat();
+    let mut run = Background::start(&mut train(dir, &settings));
+    run.wait_for("evaluation 8", 1);
+    run.signal("-STOP");
+    let kept = ["model.best-0", "model.best-1"].map(|name| fs::read(store.0.join(name).join("dense.safetensors")));
+    assert!(Command::new("umount").arg("--lazy").arg(&point).status().unwrap().success());
+    run.signal("-TERM");
+    run.signal("-CONT");
+    Some((run, kept.into_iter().filter_map(Result::ok).collect(), store))
+}
+
+fn bind(from: &Path, to: &Path) {
+    assert!(Command::new("mount").arg("--bind").args([from, to]).status().unwrap().success());
+}
+
+/// A bug: the best model was taken for one that another program had removed, and the last one was saved.
+#[test]
+fn the_best_model_is_saved_when_its_disk_is_mounted_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((mut run, kept, store)) = best_model_on_an_unmounted_disk(dir.path(), &["output.retry_for=10min"]) else {
+        return;
+    };
+    run.wait_for("the model is not saved yet", 1);
+    let point = dir.path().join("disk");
+    assert_eq!(fs::read_dir(&point).unwrap().count(), 0, "{}", run.output());
+    bind(&store.0, &point);
+    let text = common::exits(5, run.wait(), &["is not mounted any more"]);
+    let saved = fs::read(point.join("model/dense.safetensors")).unwrap();
+    assert!(kept.contains(&saved) && !text.contains("another program"), "{text}");
+    assert!(Command::new("umount").arg(&point).status().unwrap().success());
+}
+
+#[test]
+fn without_the_disk_of_the_best_model_the_last_one_is_saved_and_the_error_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some((run, kept, _store)) = best_model_on_an_unmounted_disk(dir.path(), &["output.retry_for=1s"]) else {
+        return;
+    };
+    let best =
+        format!("the model after the last row (the best one is in {}", dir.path().join("disk/model.best-").display());
+    let text = common::exits(2, run.wait(), &["is not mounted any more", &best, "was saved at"]);
+    assert!(!kept.contains(&fs::read(dir.path().join("model.rescued/dense.safetensors")).unwrap()), "{text}");
+    assert_eq!(fs::read_dir(dir.path().join("disk")).unwrap().count(), 0, "{text}");
+}
+
 #[test]
 fn a_signal_ends_the_tries_and_the_model_is_saved_elsewhere() {
     let Some((dir, disk)) = full_disk() else { return };

@@ -219,6 +219,17 @@ impl OpenFolder {
         }
     }
 
+    /// Call it before a missing file is taken for a removed one.
+    ///
+    /// # Errors
+    /// An external fault if this is a local folder in one that was tried ([`StagedFolder::probe`]), and its disk has been unmounted since.
+    pub fn check_disk(&self) -> Result<(), Fault> {
+        match &self.at {
+            Opened::Local(path) => place::check_disk(&self.disks, path),
+            Opened::Store(_) => Ok(()),
+        }
+    }
+
     /// This folder and the folders above it that are missing, if it is a local folder.
     #[must_use]
     pub fn missing_folders(&self) -> MissingFolders {

@@ -126,14 +126,20 @@ impl BestModels {
         self.places.iter().chain([&self.output]).find(|place| place.holds == Some(at))
     }
 
+    /// The folder of the model of evaluation `at`.
+    pub(super) fn folder_of(&self, at: usize) -> Option<String> {
+        self.place_of(at).map(|place| place.folder.clone())
+    }
+
     /// The place of the model of evaluation `at`, if the model is gone: another run with the same `output.model` may have replaced or
     /// removed it.
     ///
     /// # Errors
-    /// The manifest is damaged; a fault of the disk or the store.
+    /// The manifest is damaged; a fault of the disk, which may be unmounted, or of the store.
     pub(super) fn lost(&self, at: usize) -> Result<Option<&str>, Fault> {
         let Some(Place { folder, files, .. }) = self.place_of(at) else { return Ok(None) };
         let open = open(folder, &self.context)?;
+        open.check_disk()?;
         let is_there = open.has(MANIFEST)? && Manifest::read_in(&open)?.files().eq(files);
         Ok((!is_there).then_some(folder))
     }
@@ -141,7 +147,9 @@ impl BestModels {
     /// The files of the model of evaluation `at`.
     fn open_place(&self, at: usize) -> Result<(&Place, OpenFolder), Fault> {
         let place = self.place_of(at).ok_or_else(|| Fault::internal("the folder of the best model is not known"))?;
-        Ok((place, open(&place.folder, &self.context)?.held()))
+        let open = open(&place.folder, &self.context)?;
+        open.check_disk()?;
+        Ok((place, open.held()))
     }
 
     /// Reads all files of the model of evaluation `at`.

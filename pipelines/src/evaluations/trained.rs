@@ -140,15 +140,15 @@ impl Trained {
         Ok((manifest, last.map(|(_, evaluation)| evaluation)))
     }
 
-    /// From here on [`save`](Self::save) saves the model after the last row: the best one cannot be read. Returns false, and changes
-    /// nothing, if it would have done so before.
-    pub fn give_best_up(&self) -> bool {
-        let (Some(_), Some(evaluations)) = (self.best_before_last(), &self.evaluations) else { return false };
+    /// From here on [`save`](Self::save) saves the model after the last row: the best one cannot be read. Returns the folder of the best
+    /// one, which stays: it may be readable later. Returns `None`, and changes nothing, if [`save`](Self::save) would save the last one anyway.
+    pub fn give_best_up(&self) -> Option<String> {
+        let (at, evaluations) = (self.best_before_last()?, self.evaluations.as_ref()?);
+        let folder = evaluations.shared.best().as_ref().and_then(|kept| kept.folder_of(at))?;
         let mut state = evaluations.shared.lock();
-        // The kept models stay, because they may be readable later.
         state.taken = true;
         state.there.clear();
-        true
+        Some(folder)
     }
 
     /// The model of evaluation `at` is gone. Returns, as a sentence, which one is saved in its place.
