@@ -75,7 +75,11 @@ fn io() -> IoRuntime {
 }
 
 pub(crate) fn peer(address: SocketAddr) -> Peer {
-    let dialer = Dialer::new(&io(), &Security::none(), &identity("trainer 0"), &Limits::default()).unwrap();
+    peer_as("trainer 0", address)
+}
+
+pub(crate) fn peer_as(role: &str, address: SocketAddr) -> Peer {
+    let dialer = Dialer::new(&io(), &Security::none(), &identity(role), &Limits::default()).unwrap();
     dialer.peer(&address.to_string()).unwrap()
 }
 

@@ -63,6 +63,27 @@ fn a_trainer_may_push_as_itself_alone_and_for_rounds_of_all_trainers() {
     });
 }
 
+/// What a reader acknowledges is not applied, and each later push would count as applied already.
+#[test]
+fn only_a_trainer_of_the_run_may_acknowledge_pushes() {
+    block_on(async {
+        let cluster = Cluster::serving(config(), &[1, 1], |tables| tables.of_trainers(2)).await;
+        let acknowledge = async |role: &str| {
+            let peer = peer_as(role, cluster.servers[0].address());
+            let body = format!(r#"{{"table": "ads", "before": {}}}"#, u64::MAX);
+            peer.raw_action("table.acknowledge", body, Duration::from_secs(60)).await
+        };
+        for role in ["reader 0", "ps 1", "trainer 2", "trainer", ""] {
+            refused(acknowledge(role).await, &[&format!("`{role}` acknowledges pushes"), "of trainer 0 to 1"]);
+        }
+        let own = cluster.client(Wire::F32).await.of_trainer(Trainer { rank: 0, incarnation: 1 });
+        let (keys, id) = (keys(3), PushId { series: 1, index: 0 });
+        let push = async || own.push_once(id, &keys, &vec![1.0; keys.len() * DIM], 1).await.unwrap();
+        assert_eq!(push().await, PushOutcome::Applied);
+        acknowledge("trainer 1").await.unwrap();
+    });
+}
+
 #[test]
 fn a_trainer_may_wait_in_its_own_name_for_the_next_round_alone() {
     block_on(async {

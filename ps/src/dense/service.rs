@@ -27,7 +27,7 @@ use crate::push::{PushOutcome, Sender};
 use crate::remote::metadata::{Answer, PullHeader, Tail};
 use crate::remote::row_columns::{batch, plain_column};
 use crate::remote::wire::{MOST_VALUES, Shape, Wire, push_answer, read_push};
-use crate::remote::{check_member, sender};
+use crate::remote::{check_acknowledge, check_member, sender};
 
 /// The dense values that a process holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -180,7 +180,7 @@ impl Handler for DenseService {
                 serde_json::to_vec(&self.block.set_first(place, value).await?)
             }
             "acknowledge" => {
-                check_member(caller)?;
+                check_acknowledge(caller, self.trainers)?;
                 let acknowledge: AcknowledgeDense =
                     serde_json::from_slice(&body).map_err(|e| Fault::user("the body of an action").because(e))?;
                 serde_json::to_vec(&self.block.acknowledge_before(acknowledge.before).await?)

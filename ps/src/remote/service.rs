@@ -93,7 +93,7 @@ impl Handler for TableService {
                 serde_json::to_vec(&HeldShards { config, rank, processes, shards: table.shards() })
             }
             "acknowledge" => {
-                check_member(caller)?;
+                check_acknowledge(caller, self.trainers)?;
                 let acknowledge: AcknowledgeTable = json(&body, "an action")?;
                 serde_json::to_vec(&self.table(&acknowledge.table)?.acknowledge_before(acknowledge.before).await?)
             }
@@ -190,6 +190,12 @@ impl Handler for TableService {
 pub(crate) fn sender(caller: &Caller, trainers: Option<u32>) -> Option<Sender> {
     let role = caller.identity.as_ref().map(|identity| identity.role.clone()).unwrap_or_default();
     trainers.map(|trainers| Sender { role, trainers })
+}
+
+/// Only trainers may acknowledge pushes, if a service knows how many `trainers` there are.
+pub(crate) fn check_acknowledge(caller: &Caller, trainers: Option<u32>) -> Result<(), Fault> {
+    check_member(caller)?;
+    sender(caller, trainers).map_or(Ok(()), |sender| sender.check_acknowledge())
 }
 
 /// Only members of the run may change anything.

@@ -225,15 +225,17 @@ pub(super) fn how(status: ExitStatus) -> String {
     }
 }
 
-/// The fault of a process that ended this way and is not started again. `ended` names the process and says how it ended.
-pub(super) fn fault_of_end(status: ExitStatus, ended: &str) -> Fault {
-    let what = format!("{ended}: its last lines say why");
+/// The fault of a process that ended this way and is not started again. `ended` names the process and says how it ended, and `said` is the
+/// last error that it has printed.
+pub(super) fn fault_of_end(status: ExitStatus, ended: &str, said: Option<&str>) -> Fault {
+    let what = format!("{ended}: {}", said.unwrap_or("its last lines say why"));
     match status.code().map(|code| code as u8) {
         Some(exit::USER) => Fault::user(what),
-        Some(exit::UNSAVED) => Fault::external(format!(
+        Some(exit::UNSAVED) if said.is_none() => Fault::external(format!(
             "{ended}: the training has ended, but its model is not saved, or it was drained and has no checkpoint, or its checkpoints are \
              away: its last lines say which and why"
         )),
+        Some(exit::UNSAVED) => Fault::external(what),
         // A process that was told to end has no fault. The fault is that the run lacks the process.
         Some(exit::DONE | exit::DRAINED | exit::EXTERNAL | exit::INTERRUPTED) | None => Fault::external(what),
         Some(_) => Fault::internal(what),
@@ -286,7 +288,7 @@ mod tests {
 
     #[test]
     fn the_fault_of_a_process_that_is_given_up_has_the_domain_of_its_exit_code() {
-        let domain = |status| fault_of_end(status, "reader 0 ended").domain;
+        let domain = |status| fault_of_end(status, "reader 0 ended", None).domain;
         assert_eq!(domain(code(2)), Domain::User);
         assert_eq!([code(4), code(101), code(1)].map(domain), [Domain::Internal; 3]);
         assert_eq!([code(0), code(3), code(5), code(7), killed(9)].map(domain), [Domain::External; 5]);

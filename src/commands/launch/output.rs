@@ -4,6 +4,7 @@
 //! lines are dropped and counted: neither the processes nor `launch`, whose own log goes into the same queue, wait for the reader. At the
 //! end the queued lines are written if they are read.
 
+use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -36,6 +37,9 @@ pub(super) enum Stream {
 
 type Line = (Stream, String);
 
+/// The last error that each process has printed, by its name.
+type Errors = Arc<Mutex<HashMap<String, String>>>;
+
 /// The merged output.
 pub(super) struct Output {
     lines: SyncSender<Line>,
@@ -43,6 +47,7 @@ pub(super) struct Output {
     written: Arc<AtomicU64>,
     readers: Mutex<Vec<JoinHandle<()>>>,
     writer: JoinHandle<()>,
+    errors: Errors,
     json: bool,
     own_log: Option<LogElsewhere>,
 }
@@ -59,7 +64,8 @@ impl Output {
             taken.fetch_add(1, Ordering::Relaxed);
         };
         let writer = start("write", move || write(&queue, &counted, json, print_and_count))?;
-        Ok(Self { lines, dropped, written, readers: Mutex::default(), writer, json, own_log: None })
+        let (readers, errors) = Default::default();
+        Ok(Self { lines, dropped, written, readers, writer, errors, json, own_log: None })
     }
 
     /// Merges the log of this process, too.
@@ -76,9 +82,25 @@ impl Output {
     /// Merges the lines that a process called `name` writes into a pipe.
     pub(super) fn merge(&self, name: &str, stream: Stream, from: impl Read + Send + 'static) -> Result<(), Fault> {
         let (name, json, lines, dropped) = (name.to_owned(), self.json, self.lines.clone(), Arc::clone(&self.dropped));
-        let reader = start(&format!("read {name}"), move || read(&name, json, stream, from, &lines, &dropped))?;
+        let errors = Arc::clone(&self.errors);
+        let reader = start(&format!("read {name}"), move || {
+            read(&name, json, stream, from, &lines, &dropped, |error| {
+                errors.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone(), error);
+            });
+        })?;
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
         Ok(())
+    }
+
+    /// The last error that the process called `name` has printed. Call it when all processes have ended.
+    pub(super) fn last_error(&self, name: &str) -> Option<String> {
+        let deadline = Instant::now() + LAST_LINES;
+        let all_read =
+            || self.readers.lock().unwrap_or_else(PoisonError::into_inner).iter().all(JoinHandle::is_finished);
+        while !all_read() && Instant::now() < deadline {
+            pause();
+        }
+        self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
     }
 
     /// Writes the lines that are left. Gives up if standard output is not read.
@@ -127,11 +149,22 @@ fn print(stream: Stream, line: &str) {
     }
 }
 
-/// Reads lines until the pipe ends. A byte that is no UTF-8 is replaced.
-fn read(name: &str, json: bool, stream: Stream, from: impl Read, lines: &SyncSender<Line>, dropped: &AtomicU64) {
+/// Reads lines until the pipe ends, and hands out the errors among them. A byte that is no UTF-8 is replaced.
+fn read(
+    name: &str,
+    json: bool,
+    stream: Stream,
+    from: impl Read,
+    lines: &SyncSender<Line>,
+    dropped: &AtomicU64,
+    on_error: impl Fn(String),
+) {
     let (mut from, mut line) = (BufReader::new(from), Vec::new());
     while matches!(from.read_until(b'\n', &mut line), Ok(1..)) {
         let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
+        if let Some(error) = error_of(json, &text) {
+            on_error(error);
+        }
         if queue((stream, named(name, json, &text)), lines, dropped).is_none() {
             return;
         }
@@ -163,6 +196,16 @@ fn named(name: &str, json: bool, text: &str) -> String {
     format!("{{\"process\":{}{comma}{fields}", json!(name))
 }
 
+/// The error that a line reports, as [`exit::report`](crate::exit::report) prints it.
+fn error_of(json: bool, text: &str) -> Option<String> {
+    if !json {
+        return text.strip_prefix("error: ").map(str::to_owned);
+    }
+    let line: serde_json::Value = serde_json::from_str(text).ok().filter(|_| text.contains("\"ERROR\""))?;
+    let is_error = line["level"] == "ERROR" && line.get("domain").is_some();
+    line["message"].as_str().filter(|_| is_error).map(str::to_owned)
+}
+
 /// Writes lines until the queue ends, and says how many were dropped.
 fn write(queue: &Receiver<Line>, dropped: &AtomicU64, json: bool, mut print: impl FnMut(Line)) {
     while let Ok(line) = queue.recv() {
@@ -182,7 +225,7 @@ mod tests {
     fn lines_that_nobody_reads_are_dropped_and_counted() {
         let (lines, queue) = sync_channel(2);
         let dropped = AtomicU64::new(0);
-        read("ps 0", false, Stream::Out, &b"a\nb\nc\xff\nd"[..], &lines, &dropped);
+        read("ps 0", false, Stream::Out, &b"a\nb\nc\xff\nd"[..], &lines, &dropped, |_| {});
         drop(lines);
         let mut written = Vec::new();
         write(&queue, &dropped, false, |(_, line)| written.push(line));
@@ -205,7 +248,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_do_not_end_a_log() {
         let (lines, queue) = sync_channel(9);
-        read("reader 1", false, Stream::Err, &b"\xff\nlast"[..], &lines, &AtomicU64::new(0));
+        read("reader 1", false, Stream::Err, &b"\xff\nlast"[..], &lines, &AtomicU64::new(0), |_| {});
         drop(lines);
         let written: Vec<String> = queue.iter().map(|(_, line)| line).collect();
         assert_eq!(written, ["reader 1   | \u{fffd}", "reader 1   | last"]);

@@ -95,7 +95,7 @@ impl Readers {
                     let ended = format!("{} {}", child.name, how(status));
                     // A reader that was told to end leaves without a fault. Rows are left, so this process starts the reader again.
                     let again = status.success() || may_start_again(status);
-                    let fault = fault_of_end(status, &ended);
+                    let fault = fault_of_end(status, &ended, None);
                     (ended, again, fault)
                 }
             };

@@ -47,7 +47,26 @@ pub(super) struct Supervisor<'a> {
     /// Whether the run has made checkpoints.
     has_checkpoints: bool,
     /// Why the run cannot go on.
-    cause: Option<Fault>,
+    cause: Option<Cause>,
+}
+
+/// The end of a process, or a start that failed, without which the run cannot go on.
+struct Cause {
+    process: String,
+    /// Names the process, and says how it ended.
+    ended: String,
+    /// `None`: it could not be started.
+    status: Option<ExitStatus>,
+}
+
+impl Cause {
+    /// `said`: the last error that the process has printed.
+    fn fault(&self, said: Option<&str>) -> Fault {
+        match self.status {
+            Some(status) => fault_of_end(status, &self.ended, said),
+            None => Fault::external(self.ended.clone()),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -87,7 +106,7 @@ impl<'a> Supervisor<'a> {
         while !self.children.iter().all(Child::is_over) {
             if stop.at_once() {
                 if let Some(cause) = &self.cause {
-                    tracing::error!("the run could not go on: {cause}");
+                    tracing::error!("the run could not go on: {}", cause.fault(None));
                 }
                 // Dropping the processes kills them and waits for them.
                 return Ok(Ended::Interrupted);
@@ -131,11 +150,12 @@ impl<'a> Supervisor<'a> {
             Some(status) if is_only_saved(status) => Ok(Ended::OnlySaved),
             _ if self.drained && self.cause.is_none() => Ok(Ended::Drained),
             _ if is_over => Ok(Ended::Done),
-            _ => Err(self.cause.unwrap_or_else(|| {
-                Fault::internal(
+            _ => Err(match &self.cause {
+                Some(cause) => cause.fault(self.output.last_error(&cause.process).as_deref()),
+                None => Fault::internal(
                     "the run ended, but no model was saved and no process reported why: see the logs of the processes",
-                )
-            })),
+                ),
+            }),
         }
     }
 
@@ -177,7 +197,9 @@ impl<'a> Supervisor<'a> {
             Phase::Running | Phase::Draining if may_start_again(status) => {
                 self.start_again(at, &ended, Some(status), now);
             }
-            Phase::Running | Phase::Draining => self.end_run(fault_of_end(status, &ended), now),
+            Phase::Running | Phase::Draining => {
+                self.end_run(Cause { process: name, ended, status: Some(status) }, now);
+            }
             // The process lost the others, or was asked to end.
             Phase::Ending(..) => tracing::debug!("{ended}"),
         }
@@ -214,11 +236,8 @@ impl<'a> Supervisor<'a> {
                 self.children[at].give_up();
             }
             Err(why) => {
-                let fault = match status {
-                    Some(status) => fault_of_end(status, &why),
-                    None => Fault::external(why),
-                };
-                self.end_run(fault, now);
+                let process = self.children[at].name.clone();
+                self.end_run(Cause { process, ended: why, status }, now);
             }
         }
     }
@@ -242,8 +261,8 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Ends all processes, because the run cannot go on.
-    fn end_run(&mut self, cause: Fault, now: Instant) {
-        tracing::debug!(%cause, "the run cannot go on");
+    fn end_run(&mut self, cause: Cause, now: Instant) {
+        tracing::debug!(cause = cause.ended, "the run cannot go on");
         self.cause.get_or_insert(cause);
         self.end_all(now);
     }
@@ -328,6 +347,15 @@ mod tests {
             }
             asks.flag().store(true, std::sync::atomic::Ordering::SeqCst);
         })
+    }
+
+    /// A bug: the last line said that the last lines of another process, far above it, say why.
+    #[test]
+    fn the_last_line_has_the_error_of_the_process_that_ended() {
+        let said = "echo 'error: the disk is full: free some space' >&2; exit 7";
+        let failed = supervised(&[("ps", "exec sleep 60"), ("trainer", said)]).unwrap_err();
+        assert_eq!(failed.to_string(), "trainer 0 ended with exit code 7: the disk is full: free some space");
+        assert_eq!(failed.domain, crate::actors::Domain::External);
     }
 
     /// A bug: the exit code was 5, and no line named the cause.
