@@ -165,6 +165,38 @@ fn inspect_says_which_text_among_numbers_may_be_a_missing_value() {
 }
 
 /// A bug: the work was done, and then the folder could not be put in its place, or the next run read the bad rows.
+/// A bug: a column of numbers with `nan` became text without a word, and could not be trained on; `inspect` called it a column of numbers.
+#[test]
+fn nan_is_a_number_and_one_text_among_numbers_makes_text_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, out) = (dir.path().join("rows.csv"), dir.path().join("out"));
+    fs::write(&rows, "click,age,income\n1,31,NA\n0,nan,2.5\n1,NaN,3\n0,44,NA\n").unwrap();
+    let warning = "income: 2 values are `NA`, and all others numbers: if it means a missing value, give --null \"NA\"";
+    let said = common::exits(0, convert(&rows, &out, &[]), &[warning]);
+    assert_eq!(types(&read_rows(&out))[1..], [("age".into(), DataType::Float64), ("income".into(), DataType::Utf8)]);
+    let age = read_rows(&out).column(1).as_primitive::<Float64Type>().clone();
+    assert!(age.value(0) == 31.0 && age.value(1).is_nan() && age.null_count() == 0, "{said}");
+    let said = common::exits(0, convert(&rows, &out, &["--replace", "--text", "income"]), &[]);
+    assert!(!said.contains("all others numbers"), "{said}");
+    let said = common::exits(0, convert(&rows, &out, &["--replace", "--null", "NA", "--null", "nan"]), &[]);
+    let [age, income] = [1, 2].map(|at| read_rows(&out).column(at).clone());
+    assert_eq!((age.null_count(), income.null_count()), (1, 2), "{said}");
+    assert_eq!(income.as_primitive::<Float64Type>().value(1), 2.5);
+    let parquet = out.display().to_string();
+    common::exits(2, run(&["data", "inspect", &parquet, "--null", "NA"]), &["--null is for CSV", "leave out --null"]);
+    common::exits(0, run(&["data", "inspect", rows.to_str().unwrap(), "--null", "NA"]), &["income"]);
+}
+
+/// A bug: it was called a Parquet file with a corrupt footer.
+#[test]
+fn orc_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows.orc");
+    fs::write(&rows, [&b"ORC"[..], &[7; 60], b"ORC", &[23]].concat()).unwrap();
+    let said = ["rows.orc` is ORC, which Forebay does not read: convert it to Parquet"];
+    common::exits(2, run(&["data", "inspect", rows.to_str().unwrap()]), &said);
+}
+
 #[test]
 fn bad_rows_in_the_folder_of_the_output_or_among_the_rows_are_refused_at_the_start() {
     let dir = tempfile::tempdir().unwrap();

@@ -3,7 +3,7 @@
 use crate::Fault;
 use crate::actors::{FaultKind, Source, StageCx, commas, left_out_lines};
 use crate::connectors::convert::{
-    Encoding, ParquetOptions, TextOptions, Written, block_on, infer_columns, to_criteo_text, to_parquet,
+    Encoding, InferredColumn, ParquetOptions, TextOptions, Written, block_on, infer_columns, to_criteo_text, to_parquet,
 };
 use crate::connectors::inspect::{InspectOptions, inspect};
 use crate::connectors::{
@@ -80,6 +80,9 @@ struct InputForm {
     /// The character between the fields of CSV; \t is a tab. Default: a comma.
     #[arg(long, value_name = "CHARACTER", value_parser = CsvOptions::parse_delimiter)]
     delimiter: Option<char>,
+    /// A text that means a missing value in CSV, as an empty field does, for instance NA. May be given several times.
+    #[arg(long = "null", value_name = "TEXT")]
+    nulls: Vec<String>,
 }
 
 impl InputForm {
@@ -93,9 +96,10 @@ impl InputForm {
             (None, Some(_)) => FileFormat::of_files(&block_on(input.list())?, Some(FileFormat::Csv))?,
             (None, None) => block_on(format_of(input, None))?,
         };
-        if self.delimiter.is_some() && format != FileFormat::Csv {
+        let option = if self.delimiter.is_some() { "--delimiter" } else { "--null" };
+        if (self.delimiter.is_some() || !self.nulls.is_empty()) && format != FileFormat::Csv {
             return Err(Fault::user(format!(
-                "--delimiter is for CSV, but `{input}` is {format} by its name or by --format: leave out --delimiter, or add --format csv"
+                "{option} is for CSV, but `{input}` is {format} by its name or by --format: leave out {option}, or add --format csv"
             )));
         }
         Ok(format)
@@ -121,7 +125,7 @@ impl InputForm {
 
     fn csv(&self) -> CsvOptions {
         let default = CsvOptions::default();
-        CsvOptions { delimiter: self.delimiter.unwrap_or(default.delimiter), ..default }
+        CsvOptions { delimiter: self.delimiter.unwrap_or(default.delimiter), nulls: self.nulls.clone(), ..default }
     }
 }
 
@@ -242,7 +246,7 @@ pub(crate) struct Convert {
     #[arg(long, value_name = "FOLDER", value_parser = out_folder::named)]
     out: String,
     /// A job file: from CSV and JSON lines, write the columns and types of this job. Its data.format and data.csv count, too.
-    #[arg(long, value_name = "JOB.toml", conflicts_with = "delimiter")]
+    #[arg(long, value_name = "JOB.toml", conflicts_with_all = ["delimiter", "nulls"])]
     job: Option<PathBuf>,
     /// Columns of CSV and JSON lines to write as text; for JSON lines also keys that occur only in later lines. A name with a comma, or
     /// with spaces around it, stands in double quotes.
@@ -412,14 +416,17 @@ impl Convert {
     /// Infers the columns of text files and their types from the first rows, and prints them.
     fn inferred(&self, input: &Input, format: FileFormat) -> Result<Vec<FileColumn>, Fault> {
         let (form, read) = (&self.form, ReadOptions::default());
-        let mut columns = if format == FileFormat::Csv {
+        let inferred = if format == FileFormat::Csv {
             let source = CsvSource::csv(input.clone(), read).written(form.csv()).of_all_files(self.all_columns);
-            let columns = block_on(infer_columns(&mut source.on_bad_row(OnBadRow::Skip), SAMPLE))?;
-            columns.into_iter().map(|column| column.optional(self.all_columns)).collect()
+            block_on(infer_columns(&mut source.on_bad_row(OnBadRow::Skip), SAMPLE))?
         } else {
             let mut source = JsonLinesSource::json_lines(input.clone(), read).on_bad_row(OnBadRow::Skip);
             block_on(infer_columns(&mut source, SAMPLE))?
         };
+        self.warn_of_odd_texts(&inferred, format)?;
+        let optional = self.all_columns && format == FileFormat::Csv;
+        let mut columns: Vec<FileColumn> =
+            inferred.into_iter().map(|inferred| inferred.column.optional(optional)).collect();
         let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
         if let Some(wrong) = form.one_column(input, &names).filter(|_| format == FileFormat::Csv) {
             return Err(Fault::user(wrong));
@@ -453,6 +460,22 @@ impl Convert {
             }
         }
         Ok(columns)
+    }
+
+    /// Warns of columns that become text because of one text, which may mean a missing value.
+    fn warn_of_odd_texts(&self, inferred: &[InferredColumn], format: FileFormat) -> Result<(), Fault> {
+        let texts = column_names::split(&self.text)?;
+        for InferredColumn { column, odd_text } in inferred {
+            let Some(odd) = odd_text.as_ref().filter(|_| !texts.contains(&column.name)) else { continue };
+            let nulls = format!("give --null {:?}", odd.text);
+            let nulls = (format == FileFormat::Csv).then_some(nulls.as_str());
+            tracing::warn!(
+                "{} (else the column is written as text; --text {} says so)",
+                odd.hint(&column.name, nulls),
+                column.name
+            );
+        }
+        Ok(())
     }
 }
 

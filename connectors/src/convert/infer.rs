@@ -5,21 +5,36 @@ use arrow::datatypes::DataType;
 use forebay_actors::{Fault, Source, StageCx};
 
 use crate::format::{FileColumn, Integers, ValueKind};
+use crate::inspect::{OddText, OddTexts};
 use crate::rows::Rows;
 use crate::text::number::{is_rounded, loses_digits, parse_integer, parse_number, parse_truth, trimmed};
 
+/// A column of text files, with the type that its first values have.
+#[derive(Clone, Debug)]
+pub struct InferredColumn {
+    /// The column.
+    pub column: FileColumn,
+    /// The one text, beside which all its values are numbers: because of this text the column is text.
+    pub odd_text: Option<OddText>,
+}
+
 /// What the values of a column were so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Seen {
     integers: bool,
     numbers: bool,
     truths: bool,
     any: bool,
+    odd_texts: OddTexts,
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self { integers: true, numbers: true, truths: true, any: false, odd_texts: OddTexts::default() }
+    }
 }
 
 impl Seen {
-    const NOTHING: Self = Self { integers: true, numbers: true, truths: true, any: false };
-
     fn add(&mut self, text: &str) {
         let bytes = trimmed(text.as_bytes());
         if bytes.is_empty() {
@@ -31,15 +46,18 @@ impl Seen {
         let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
         let kept = !loses_digits(bytes);
         let integer = whole && kept && parse_integer(bytes).is_some();
-        // An infinite number too, such as `1e400`, as in `inspect`: the reader of the numbers decides about it.
-        let number = !whole && kept && parse_number(bytes).is_some_and(|number| !number.is_nan());
+        // An infinite number too, such as `1e400`, and NaN, as in `inspect`: the reader of the numbers decides about it.
+        let number = !whole && kept && parse_number(bytes).is_some();
         let truth = parse_truth(bytes).is_some();
+        if !self.odd_texts.is_settled() {
+            self.odd_texts.add(text.trim(), (integer || number) && !truth);
+        }
         self.integers &= integer;
         self.numbers &= integer && !is_rounded(bytes) || number;
         self.truths &= truth;
     }
 
-    fn kind(self) -> ValueKind {
+    fn kind(&self) -> ValueKind {
         match self {
             Self { any: false, .. } => ValueKind::Text,
             Self { integers: true, .. } => ValueKind::Integer,
@@ -53,11 +71,11 @@ impl Seen {
 /// Columns of integers, of numbers or of text, by the first `rows` rows of a source that reads all of them as text. A column without a
 /// value there is text. So is a column with integers that begin with 0 or have more than 64 bits, or with fractions and integers that a
 /// floating-point number rounds. A column of only `true` and `false`, in any case, becomes integers, 1 and 0. Later values that would lose
-/// digits as numbers are refused ([`Integers::AsWritten`]).
+/// digits as numbers are refused ([`Integers::AsWritten`]). `nan` is a number.
 ///
 /// # Errors
 /// The source's fault, or an internal one if it does not give texts.
-pub async fn infer_columns<S: Source<Out = Rows>>(source: &mut S, rows: u64) -> Result<Vec<FileColumn>, Fault> {
+pub async fn infer_columns<S: Source<Out = Rows>>(source: &mut S, rows: u64) -> Result<Vec<InferredColumn>, Fault> {
     let cx = StageCx::detached("infer");
     source.open(&cx).await?;
     let (mut columns, mut read) = (Vec::<(String, Seen)>::new(), 0);
@@ -65,7 +83,7 @@ pub async fn infer_columns<S: Source<Out = Rows>>(source: &mut S, rows: u64) -> 
         let Some(next) = source.next(&cx).await? else { break };
         let batch = next.batch;
         if columns.is_empty() {
-            columns = batch.schema_ref().fields().iter().map(|field| (field.name().clone(), Seen::NOTHING)).collect();
+            columns = batch.schema_ref().fields().iter().map(|field| (field.name().clone(), Seen::default())).collect();
         }
         let left = usize::try_from(rows - read).unwrap_or(usize::MAX).min(batch.num_rows());
         for ((_, seen), column) in columns.iter_mut().zip(batch.slice(0, left).columns()) {
@@ -73,7 +91,11 @@ pub async fn infer_columns<S: Source<Out = Rows>>(source: &mut S, rows: u64) -> 
         }
         read += left as u64;
     }
-    let column = |(name, seen): (String, Seen)| FileColumn::new(name, seen.kind()).integers(Integers::AsWritten);
+    let column = |(name, mut seen): (String, Seen)| {
+        let kind = seen.kind();
+        let odd_text = (kind == ValueKind::Text).then(|| seen.odd_texts.finish()).flatten();
+        InferredColumn { column: FileColumn::new(name, kind).integers(Integers::AsWritten), odd_text }
+    };
     Ok(columns.into_iter().map(column).collect())
 }
 
@@ -107,7 +129,9 @@ mod tests {
             (&["9223372036854775808", "1"], ValueKind::Text),
             (&["1.5", "9007199254740992"], ValueKind::Number),
             (&["1.5", "9007199254740993"], ValueKind::Text),
-            (&["nan", "1"], ValueKind::Text),
+            (&["nan", "1"], ValueKind::Number),
+            (&["NaN", "x"], ValueKind::Text),
+            (&["NA", "1"], ValueKind::Text),
             (&["1e400", "2"], ValueKind::Number),
             (&["0.5", "-inf"], ValueKind::Number),
             (&["+1"], ValueKind::Number),
@@ -118,9 +142,23 @@ mod tests {
             (&["true", "1"], ValueKind::Text),
             (&["false", "no"], ValueKind::Text),
         ] {
-            let mut seen = Seen::NOTHING;
+            let mut seen = Seen::default();
             values.iter().for_each(|value| seen.add(value));
             assert_eq!(seen.kind(), kind, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn the_one_text_beside_numbers_is_told() {
+        let odd = |values: &[&str]| {
+            let mut seen = Seen::default();
+            values.iter().for_each(|value| seen.add(value));
+            seen.odd_texts.finish().map(|odd| (odd.values, odd.text))
+        };
+        assert_eq!(odd(&["1", "NA", "2.5", "nan", " NA", ""]), Some((2, "NA".to_owned())));
+        for values in [&["1", "x", "y"][..], &["x"], &["1", "2"], &["true", "1"]] {
+            let found = odd(values);
+            assert!(found.is_none() || values[0] == "true", "{values:?}: {found:?}");
         }
     }
 }

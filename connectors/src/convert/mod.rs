@@ -13,7 +13,7 @@ mod progress;
 mod text;
 
 pub use self::csv::to_csv;
-pub use self::infer::infer_columns;
+pub use self::infer::{InferredColumn, infer_columns};
 pub use self::options::{Encoding, ParquetOptions};
 pub use self::parquet::{ParquetWriter, to_parquet};
 pub use self::progress::{ConvertProgress, Written, block_on};

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use self::column_stats::{ColumnStats, Texts};
 pub use self::histogram::Histogram;
 pub use self::odd_text::OddText;
+pub(crate) use self::odd_text::OddTexts;
 pub use self::spelling::OtherSpelling;
 use crate::arrow_ipc::ArrowSource;
 use crate::criteo::CriteoSource;
@@ -291,14 +292,10 @@ impl fmt::Display for Inspection {
             other_spelling.iter().try_for_each(|other| writeln!(f, "{name}: {other}"))?;
         }
         for ColumnReport { name, odd_text, .. } in &self.columns {
-            let Some(OddText { values, text }) = odd_text else { continue };
-            let (count, are) = (counted(*values, "value"), if *values == 1 { "is" } else { "are" });
-            let how = match self.format.as_str() {
-                _ if number::has_comma(text) => format!("write it {}", number::WITHOUT_COMMA),
-                "csv" => format!("if it means a missing value, set data.csv.nulls to [{text:?}]"),
-                _ => "if it means a missing value, write null".to_owned(),
-            };
-            writeln!(f, "{name}: {count} {are} `{text}`, and all others numbers: {how}")?;
+            let Some(odd) = odd_text else { continue };
+            let nulls = format!("set data.csv.nulls to [{:?}]", odd.text);
+            let nulls = (self.format == "csv").then_some(nulls.as_str());
+            writeln!(f, "{}", odd.hint(name, nulls))?;
         }
         Ok(())
     }

@@ -89,6 +89,9 @@ async fn read(file: &DataFile) -> Result<Bytes, Fault> {
         let tail = tail.ok_or_else(|| {
             ParquetError::EOF(format!("metadata requires {} bytes, but could only read {}", size - first, guess.len()))
         })?;
+        if guess[..guess.len() - 1].ends_with(b"ORC") {
+            return Err(ParquetError::General(ORC.to_owned()));
+        }
         let tail = FooterTail::try_from(&guess[tail..])?;
         if tail.is_encrypted_footer() {
             return Err(ParquetError::General(ENCRYPTED.to_owned()));
@@ -115,6 +118,9 @@ fn parse(file: DataFile, bytes: &Bytes, schemas: &mut Schemas) -> Result<Parsed,
 /// What the error says of a file whose last four bytes are PARE instead of PAR1.
 const ENCRYPTED: &str = "encrypted footer";
 
+/// What the error says of a file that ends as ORC: with `ORC` and a byte for the length of what is before.
+const ORC: &str = "footer of ORC";
+
 /// The fault of a footer that cannot be read.
 fn fault(file: &DataFile, error: ParquetError) -> Fault {
     let name = &file.name;
@@ -132,6 +138,9 @@ fn fault(file: &DataFile, error: ParquetError) -> Fault {
         },
         e if e.to_string().contains(ENCRYPTED) => Fault::user(format!(
             "`{name}` is encrypted, which Forebay does not read: write the file again without encryption"
+        )),
+        e if e.to_string().contains(ORC) => Fault::user(format!(
+            "`{name}` is ORC, which Forebay does not read: convert it to Parquet, for instance with Spark or pyarrow"
         )),
         e => cut().because(e),
     }
