@@ -238,7 +238,8 @@ impl StreamTask {
                 let _ = request.answer.send(Err(Fault::external(format!(
                     "the connection broke under a request that must not be sent twice, and that may have been applied or \
                      not: {fault}"
-                )).kind(FaultKind::Unreachable).with_source(fault.clone())));
+                ))
+                .kind(FaultKind::Unreachable).with_source(fault.clone())));
             }
         }
     }
