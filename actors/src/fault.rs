@@ -7,6 +7,8 @@ use std::io;
 use std::sync::Arc;
 
 use forebay_base::panic_message;
+use serde::de::IntoDeserializer;
+use serde::de::value::StrDeserializer;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinError;
 
@@ -25,13 +27,15 @@ pub enum Domain {
 }
 
 /// The kind of a fault, for programs and tests; the message is for people.
+///
+/// `Display` prints its name, such as `non_finite`; [`from_name`](Self::from_name) takes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// The job or the wiring contradicts itself.
+    /// The job, an argument or the wiring is wrong, contradicts another one, or does not fit the checkpoint or the model that it names.
     InvalidJob,
-    /// The data is not what the job says.
+    /// The data is not what the job says. Or a file of the data is corrupt, was cut short, or cannot be unpacked.
     BadData,
     /// The data looks like data of another format.
     OtherFormat,
@@ -41,8 +45,10 @@ pub enum FaultKind {
     MissingColumn,
     /// A file that Forebay wrote is not what its manifest says.
     Damaged,
-    /// A file is not there.
+    /// A file is not there, or a folder has no checkpoint or not the one that was asked for.
     NotFound,
+    /// A disk is full, or a quota of it is used up.
+    NoSpace,
     /// A file that another version of the program wrote, and this one cannot read. It is not damaged.
     OtherVersion,
     /// A number is NaN or infinite.
@@ -53,9 +59,9 @@ pub enum FaultKind {
     Unreachable,
     /// A deadline passed.
     Timeout,
-    /// Another run, or another process of this run, writes to the same place.
+    /// Another run, or another process of this run, writes to the same place or has taken over.
     Overtaken,
-    /// Another process refused the request.
+    /// A process refused the request of another one, or the two do not trust each other: a token, TLS.
     Refused,
     /// The ledger of a run does not add up.
     LedgerMismatch,
@@ -73,9 +79,24 @@ pub enum FaultKind {
     /// checkpoint could not be written: then its model is saved instead, if the job saves one after a drain. To train again would not help.
     /// Or the checkpoints of a run are away: to begin anew would train again on all rows.
     Unsaved,
-    /// None of these.
+    /// None of these, or one that this version of the program does not know.
     #[default]
+    #[serde(other)]
     Other,
+}
+
+impl FaultKind {
+    /// The kind of a name, [`Other`](Self::Other) if it is the name of none.
+    pub fn from_name(name: &str) -> Self {
+        let name: StrDeserializer<'_, serde::de::value::Error> = name.into_deserializer();
+        Self::deserialize(name).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// What the stage was doing.
@@ -125,6 +146,8 @@ pub struct Fault {
     hides_lineage: bool,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
+    /// Whether the message says the cause, which is then not printed after it.
+    says_source: bool,
 }
 
 impl Fault {
@@ -139,6 +162,7 @@ impl Fault {
             hides_lineage: false,
             message: message.into(),
             source: None,
+            says_source: false,
         }
     }
 
@@ -235,6 +259,15 @@ impl Fault {
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(source.into()));
+        self.says_source = false;
+        self
+    }
+
+    /// Sets the cause, which the message already says as far as it is for people: it is not printed again.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(Arc::from(source.into()));
+        self.says_source = true;
         self
     }
 
@@ -256,7 +289,8 @@ impl Fault {
         let Self { domain, kind, retryable, hides_lineage, .. } = self;
         let (stage, phase, lineage) = (self.stage.take(), self.phase.take(), self.lineage.take());
         let message = text.into();
-        Self { domain, kind, retryable, stage, phase, lineage, hides_lineage, message, source: Some(Arc::new(self)) }
+        let source: Option<Arc<dyn Error + Send + Sync>> = Some(Arc::new(self));
+        Self { domain, kind, retryable, stage, phase, lineage, hides_lineage, message, source, says_source: false }
     }
 
     /// The message alone, without place and cause.
@@ -268,7 +302,7 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        let (mut cause, mut before) = (self.source(), self.message.clone());
+        let (mut cause, mut before) = (self.source().filter(|_| !self.says_source), self.message.clone());
         while let Some(e) = cause {
             let text = e.to_string();
             // Many errors print their cause themselves.
@@ -307,7 +341,7 @@ impl fmt::Debug for Fault {
     }
 }
 
-/// The message of a fault contains the texts of its sources: print the fault or the chain of sources, not both.
+/// The text of a fault contains the texts of its sources: print the fault or the chain of sources, not both.
 impl Error for Fault {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|e| e as &(dyn Error + 'static))
@@ -356,6 +390,27 @@ mod tests {
         let other = std::io::Error::other(Wrapped("error of the store", disk()));
         let fault = Fault::external("cannot list `a`").because(other);
         assert_eq!(fault.to_string(), "cannot list `a`: error of the store: disk full");
+    }
+
+    #[test]
+    fn a_cause_that_the_message_says_is_kept_and_not_printed() {
+        let full = || io::Error::new(io::ErrorKind::StorageFull, "no space");
+        let fault = Fault::external("cannot write `a` (no space): make room").with_source(full());
+        assert_eq!(fault.to_string(), "cannot write `a` (no space): make room");
+        let cause = fault.source().and_then(|e| e.downcast_ref::<io::Error>()).unwrap();
+        assert_eq!(cause.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(fault.context("no model").to_string(), "no model: cannot write `a` (no space): make room");
+        assert_eq!(Fault::user("a").with_source("b").because("c").to_string(), "a: c");
+    }
+
+    #[test]
+    fn a_kind_has_a_name_and_a_name_that_is_unknown_is_that_of_another_kind() {
+        for kind in [FaultKind::NonFinite, FaultKind::RolledBack, FaultKind::NoSpace, FaultKind::Other] {
+            assert_eq!(FaultKind::from_name(&kind.to_string()), kind);
+        }
+        assert_eq!(FaultKind::NonFinite.to_string(), "non_finite");
+        assert_eq!(FaultKind::from_name("of_a_later_version"), FaultKind::Other);
+        assert_eq!(serde_json::from_str::<FaultKind>("\"of_a_later_version\"").unwrap(), FaultKind::Other);
     }
 
     #[test]

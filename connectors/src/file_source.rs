@@ -1,5 +1,6 @@
 //! The source of files in any format.
 
+use std::error::Error as _;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -15,7 +16,7 @@ use crate::format_of::{Begins, begins_as};
 use crate::input::Input;
 use crate::json_lines::JsonLinesSource;
 use crate::lease::{Leases, PlanCheck};
-use crate::names::no_column;
+use crate::names::NoColumn;
 use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
 use crate::partition_columns::folders_of_text;
@@ -197,10 +198,11 @@ impl FileSource {
         if fault.kind != FaultKind::MissingColumn {
             return fault;
         }
-        let lacks = |column: &&String| fault.message().contains(&no_column(column));
-        let hint = || self.hint.as_ref()?(self.columns.iter().find(lacks)?);
+        let lacked = fault.source().and_then(|e| e.downcast_ref::<NoColumn>());
+        let hint =
+            || self.hint.as_ref()?(self.columns.iter().find(|column| lacked.is_some_and(|no| no.0 == **column))?);
         match hint() {
-            Some(hint) => Fault::user(format!("{}; {hint}", fault.message())).kind(fault.kind),
+            Some(hint) => Fault::user(format!("{}; {hint}", fault.message())).kind(fault.kind).with_source(fault),
             None => fault,
         }
     }

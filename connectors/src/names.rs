@@ -9,7 +9,12 @@ pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     forebay_base::listed(names, 50)
 }
 
-/// ``no column `x` ``: every message about a column that a file lacks has it, so that [`FileSource`](crate::FileSource) finds the column.
+/// The column that a file lacks: the source of a fault of the kind `MissingColumn`, whose message names the column, too.
+#[derive(Debug, thiserror::Error)]
+#[error("no column `{0}`")]
+pub(crate) struct NoColumn(pub(crate) String);
+
+/// ``no column `x` ``, as all messages about a column that a file lacks say it.
 pub(crate) fn no_column(column: &str) -> String {
     format!("no column `{column}`")
 }

@@ -14,6 +14,7 @@ pub(crate) struct Explained {
     pub(crate) text: String,
     /// Whether the user must correct it.
     pub(crate) users: bool,
+    pub(crate) kind: FaultKind,
     /// The store has repeated the call until its timeout: another call would wait as long.
     pub(crate) waited: bool,
     #[source]
@@ -24,6 +25,7 @@ impl Explained {
     fn into_fault(self, what: &str) -> Fault {
         let text = format!("{what}: {}", self.text);
         let fault = if self.users { Fault::user(text) } else { Fault::external(text).retryable() };
+        let fault = fault.kind(self.kind);
         match self.source {
             Some(source) => fault.because(source),
             None => fault,
@@ -53,8 +55,17 @@ pub(crate) fn store_fault(what: &str, error: StoreError) -> Fault {
             Fault::user(format!("{what}: the name of a file must not end in `#` and digits on a local disk: rename it"))
         }
         other if may_not(&other) => Fault::user(what).because(other),
-        other => Fault::external(what).retryable().because(other),
+        other => {
+            let kind = if no_space(&other) { FaultKind::NoSpace } else { FaultKind::Other };
+            Fault::external(what).kind(kind).retryable().because(other)
+        }
     }
+}
+
+/// Whether a disk is full, or a quota of it is used up.
+fn no_space(error: &(dyn Error + 'static)) -> bool {
+    let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
+    first_of(error, |error| error.downcast_ref::<std::io::Error>().map(|e| full.contains(&e.kind())))
 }
 
 /// What is wrong with a path that no store takes, and what to do. In one line, also for a path with newlines.
@@ -126,7 +137,10 @@ mod tests {
         };
         for fault in [Errno::IO, Errno::STALE, Errno::MFILE].into_iter().flat_map(of) {
             assert!(fault.domain == Domain::External && fault.retryable, "{fault}");
+            assert_eq!(fault.kind, FaultKind::Other, "{fault}");
         }
+        let [full, _] = of(Errno::NOSPC);
+        assert_eq!((full.domain, full.kind, full.retryable), (Domain::External, FaultKind::NoSpace, true), "{full}");
         for fault in [Errno::ACCESS, Errno::NOTDIR, Errno::NAMETOOLONG].into_iter().flat_map(of) {
             assert_eq!(fault.domain, Domain::User);
         }

@@ -9,7 +9,7 @@ use forebay_actors::{Fault, FaultKind};
 
 use crate::column_types::{converted, shown, wider};
 use crate::file::DataFile;
-use crate::names::{did_you_mean, listed, named_like_a_range, no_column};
+use crate::names::{NoColumn, did_you_mean, listed, named_like_a_range, no_column};
 use crate::partition_columns::{Constant, PartitionColumns};
 
 /// Where a column of a batch comes from.
@@ -119,6 +119,7 @@ fn missing(column: &str, wanted: &[String], file: &DataFile, there: &Fields) -> 
         named_like_a_range(there.iter().copied()),
     ))
     .kind(FaultKind::MissingColumn)
+    .with_source(NoColumn(column.to_owned()))
 }
 
 impl FoundColumns {

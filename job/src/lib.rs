@@ -123,7 +123,9 @@ impl Job {
         self.check_limits()?;
         self.check_saved()?;
         self.check_sizes(&self.model_spec()?)?;
-        self.dense_optimizer().validate().map_err(|e| Fault::user(format!("train.optimizer cannot be used: {e}")))?;
+        self.dense_optimizer()
+            .validate()
+            .map_err(|e| Fault::user(format!("train.optimizer cannot be used: {e}")).with_source(e))?;
         self.check_device()?;
         self.check_dense_l2()
     }

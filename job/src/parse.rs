@@ -44,7 +44,10 @@ impl Job {
 
     /// The job of a file with this text, with settings applied in order.
     pub fn of_file(path: &Path, text: &str, settings: &[String]) -> Result<Self, Fault> {
-        Self::from_toml(text, settings).map_err(|e| Fault::user(format!("in {}: {e}", path.display())).kind(e.kind))
+        Self::from_toml(text, settings).map_err(|fault| {
+            let message = format!("in {}: {fault}", path.display());
+            Fault::user(message).kind(fault.kind).with_source(fault)
+        })
     }
 
     /// Parses TOML text, then applies settings. An empty text is the default job.

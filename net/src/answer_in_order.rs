@@ -8,7 +8,7 @@
 //! A request is begun before the next one is read, so they begin in their order. A peer that does not read its answers
 //! delays only its own exchange.
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use futures::future::{BoxFuture, join};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -70,7 +70,7 @@ where
             let message = tokio::select! {
                 biased;
                 message = answer => message?,
-                () = outgoing.closed() => return Err(Fault::external("the peer takes no more answers").retryable()),
+                () = outgoing.closed() => return Err(Fault::external("the peer takes no more answers").kind(FaultKind::Unreachable).retryable()),
             };
             outgoing.send(message).await?;
         }

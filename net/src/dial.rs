@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Fault, IoRuntime};
+use forebay_actors::{Fault, FaultKind, IoRuntime};
 use http::{HeaderMap, header};
 use tonic::transport::Endpoint;
 
@@ -59,7 +59,10 @@ impl Dialer {
     /// User: `address` is no host and port, or the token would travel to another machine in the clear. External: the threads of `io` cannot
     /// be started.
     pub fn peer(&self, address: &str) -> Result<Peer, Fault> {
-        let wrong = || Fault::user(format!("`{}` is not an address: expected host:port", address.escape_debug()));
+        let wrong = || {
+            Fault::user(format!("`{}` is not an address: expected host:port", address.escape_debug()))
+                .kind(FaultKind::InvalidJob)
+        };
         let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
         if host.is_empty() || port.parse::<u16>().map_or(true, |port| port == 0) {
             return Err(wrong());
@@ -79,7 +82,9 @@ impl Dialer {
             .keep_alive_timeout(limits.keepalive_timeout)
             .keep_alive_while_idle(true);
         if let Some(tls) = tls {
-            endpoint = endpoint.tls_config(tls).map_err(|e| Fault::user("cannot call by TLS").because(e))?;
+            endpoint = endpoint
+                .tls_config(tls)
+                .map_err(|e| Fault::user("cannot call by TLS").kind(FaultKind::InvalidJob).because(e))?;
         }
         self.security.check_dial(host)?;
         let _in_runtime = self.io.start()?.enter();

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use arrow_flight::Ticket;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use http::{HeaderValue, Response, header};
 use prost::Message as _;
 use tokio::sync::{oneshot, watch};
@@ -56,7 +56,9 @@ impl Streams {
         let mut frames = Frames::new(body, self.limits.most_message_bytes, origin.clone());
         let message = self.opening(frames.next()).await?;
         let ticket = Ticket::decode(message.unwrap_or_default());
-        let ticket = ticket.map_err(|e| to_status(&Fault::user("a request without a ticket").because(e)))?.ticket;
+        let ticket = ticket
+            .map_err(|e| to_status(&Fault::user("a request without a ticket").kind(FaultKind::Refused).because(e)))?
+            .ticket;
         let handler = self.handlers.of_ticket(&ticket)?.clone();
         let opened_in = self.handlers.admit(handler.as_ref(), &caller)?;
         Ok(self.answer(origin, opened_in, |outgoing| async move { handler.get(caller, ticket, outgoing).await }))
@@ -65,10 +67,10 @@ impl Streams {
     async fn opening<T>(&self, first: impl Future<Output = Result<T, Fault>>) -> Result<T, Status> {
         match timeout(self.limits.opening, first).await {
             Ok(first) => first.map_err(|fault| to_status(&fault)),
-            Err(_) => Err(to_status(&Fault::user(format!(
-                "nothing was asked for within {:?} of opening a stream",
-                self.limits.opening
-            )))),
+            Err(_) => Err(to_status(
+                &Fault::user(format!("nothing was asked for within {:?} of opening a stream", self.limits.opening))
+                    .kind(FaultKind::Refused),
+            )),
         }
     }
 

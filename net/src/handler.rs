@@ -8,7 +8,7 @@ use arrow::ipc::writer::IpcWriteOptions;
 use arrow_flight::{FlightDescriptor, FlightEndpoint, FlightInfo, SchemaAsIpc, Ticket};
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 
 use crate::identity::Caller;
 use crate::incoming::Incoming;
@@ -38,7 +38,8 @@ pub trait Handler: Send + Sync + 'static {
     async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
         let (_, _) = (caller, body);
         let kinds: Vec<_> = self.actions().into_iter().map(|(kind, _)| format!("`{}.{kind}`", self.name())).collect();
-        Err(Fault::user(format!("there is no action `{}.{kind}`: there is {}", self.name(), list(&kinds))))
+        Err(Fault::user(format!("there is no action `{}.{kind}`: there is {}", self.name(), list(&kinds)))
+            .kind(FaultKind::Refused))
     }
 
     /// What can be read here: each with a descriptor, a schema, and tickets. See [`flight_info`].
@@ -56,13 +57,13 @@ pub trait Handler: Send + Sync + 'static {
         outgoing: Outgoing,
     ) -> Result<(), Fault> {
         let (_, _, _) = (caller, incoming, outgoing);
-        Err(Fault::user(format!("`{}` has no exchange `{}`", self.name(), path.join("/"))))
+        Err(Fault::user(format!("`{}` has no exchange `{}`", self.name(), path.join("/"))).kind(FaultKind::Refused))
     }
 
     /// Sends the data of a ticket. Tickets are JSON objects; the handler is the one whose name is among the keys.
     async fn get(&self, caller: Caller, ticket: Bytes, outgoing: Outgoing) -> Result<(), Fault> {
         let (_, _, _) = (caller, ticket, outgoing);
-        Err(Fault::user(format!("`{}` has nothing to get by a ticket", self.name())))
+        Err(Fault::user(format!("`{}` has nothing to get by a ticket", self.name())).kind(FaultKind::Refused))
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use arrow_flight::flight_descriptor::DescriptorType;
 use arrow_flight::{FlightDescriptor, FlightInfo};
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use serde::de::IgnoredAny;
 use tonic::{Code, Status};
 
@@ -53,7 +53,7 @@ impl Handlers {
     }
 
     fn unknown(&self, what: &str) -> Status {
-        with_code(Code::NotFound, &Fault::user(format!("{what}: there is {}", self.names())))
+        with_code(Code::NotFound, &Fault::user(format!("{what}: there is {}", self.names())).kind(FaultKind::Refused))
     }
 
     /// The handler and the kind of the action `handler.kind`.
@@ -79,7 +79,8 @@ impl Handlers {
     /// The handler a ticket is for.
     pub(crate) fn of_ticket(&self, ticket: &[u8]) -> Result<&Arc<dyn Handler>, Status> {
         let keys: BTreeMap<String, IgnoredAny> = serde_json::from_slice(ticket).map_err(|e| {
-            let fault = Fault::user("a ticket is a JSON object here, with the name of a handler among its keys");
+            let fault = Fault::user("a ticket is a JSON object here, with the name of a handler among its keys")
+                .kind(FaultKind::Refused);
             to_status(&fault.because(e))
         })?;
         let handler = keys.keys().find_map(|key| self.by_name(key));
@@ -95,7 +96,7 @@ impl Handlers {
         infos.into_iter().find(|info| at(info) == path).ok_or_else(|| {
             let what =
                 format!("nothing is found at the path `{}`: there is {}", printed(&path.join("/")), list(&there));
-            with_code(Code::NotFound, &Fault::user(what))
+            with_code(Code::NotFound, &Fault::user(what).kind(FaultKind::Refused))
         })
     }
 }
@@ -103,8 +104,10 @@ impl Handlers {
 fn path(descriptor: Option<FlightDescriptor>) -> Result<Vec<String>, Status> {
     match descriptor {
         Some(descriptor) if descriptor.r#type() == DescriptorType::Path => Ok(descriptor.path),
-        Some(_) => Err(to_status(&Fault::user("a descriptor has a path here, no command"))),
-        None => Err(to_status(&Fault::user("the first message of a stream must have a descriptor with a path"))),
+        Some(_) => Err(to_status(&Fault::user("a descriptor has a path here, no command").kind(FaultKind::Refused))),
+        None => Err(to_status(
+            &Fault::user("the first message of a stream must have a descriptor with a path").kind(FaultKind::Refused),
+        )),
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::net::SocketAddr;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use http::{HeaderMap, HeaderValue};
 
 /// The version of the messages between Forebay's processes. Processes of different versions refuse each other.
-pub const PROTOCOL: u32 = 17;
+pub const PROTOCOL: u32 = 18;
 
 const HEADER_PROTOCOL: &str = "forebay-protocol";
 const HEADER_RUN: &str = "forebay-run";
@@ -53,6 +53,7 @@ impl Identity {
         let value = |name: &str, text: &str| {
             HeaderValue::from_str(text).ok().filter(|_| text.is_ascii()).ok_or_else(|| {
                 Fault::user(format!("{name} `{}` has characters other than printable ASCII", text.escape_debug()))
+                    .kind(FaultKind::InvalidJob)
             })
         };
         let mut headers = HeaderMap::new();
@@ -75,7 +76,8 @@ impl Identity {
                 "the server speaks protocol {PROTOCOL}, and the caller speaks {}: run the same version of Forebay \
                  everywhere",
                 theirs.escape_debug()
-            )));
+            ))
+            .kind(FaultKind::Refused));
         }
         let Some(theirs) = text(HEADER_RUN) else { return Ok(None) };
         if theirs != run {
@@ -83,13 +85,15 @@ impl Identity {
                 "this is run `{run}`, and the caller belongs to run `{}`: give all processes of one run the same name, \
                  and runs that overlap other addresses",
                 theirs.escape_debug()
-            )));
+            ))
+            .kind(FaultKind::Refused));
         }
         let number = |name: &str| {
             let number = text(name).unwrap_or_else(|| "0".to_owned());
-            number
-                .parse()
-                .map_err(|_| Fault::user(format!("the header {name} is `{}`, not a number", number.escape_debug())))
+            number.parse().map_err(|_| {
+                Fault::user(format!("the header {name} is `{}`, not a number", number.escape_debug()))
+                    .kind(FaultKind::Refused)
+            })
         };
         let (incarnation, attempt) = (number(HEADER_INCARNATION)?, number(HEADER_ATTEMPT)?);
         Ok(Some(Identity { run: theirs, role: text(HEADER_ROLE).unwrap_or_default(), incarnation, attempt }))

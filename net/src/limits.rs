@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 
 use crate::compression::Compression;
 
@@ -67,15 +67,18 @@ impl Limits {
                 self.streams,
                 self.stream_window,
                 i32::MAX
-            )));
+            ))
+            .kind(FaultKind::InvalidJob));
         }
         if !(16 << 10..1 << 24).contains(&self.frame) {
-            return Err(Fault::user(format!("frames of {} bytes: from 16 KiB to 16 MiB less one can be", self.frame)));
+            return Err(Fault::user(format!("frames of {} bytes: from 16 KiB to 16 MiB less one can be", self.frame))
+                .kind(FaultKind::InvalidJob));
         }
         if self.queued == 0 || self.streams == 0 || self.stream_window == 0 || self.connections == 0 {
             return Err(Fault::user(
                 "limits of no message, no stream, no window or no connection let nothing through".to_owned(),
-            ));
+            )
+            .kind(FaultKind::InvalidJob));
         }
         Ok(())
     }

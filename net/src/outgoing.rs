@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use arrow_flight::FlightDescriptor;
 use bytes::Bytes;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use http::HeaderMap;
 use http_body::Frame;
 use tokio::sync::{mpsc, oneshot};
@@ -55,7 +55,9 @@ impl Outgoing {
     /// A send that is cancelled has sent nothing.
     pub async fn send(&mut self, message: Message) -> Result<(), Fault> {
         let permit = self.sender.reserve().await;
-        let permit = permit.map_err(|_| self.origin.fault("the peer takes no more messages").retryable())?;
+        let permit = permit.map_err(|_| {
+            self.origin.fault("the peer takes no more messages").kind(FaultKind::Unreachable).retryable()
+        })?;
         let pieces = self.encoder.encode(&message).map_err(|fault| self.origin.name(fault))?;
         permit.send(pieces);
         Ok(())

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -193,7 +193,9 @@ impl StreamTask {
         let receive = async {
             loop {
                 let Some(message) = incoming.next().await? else {
-                    return Err(Fault::external(format!("{} ended the request stream", self.name)).retryable());
+                    return Err(Fault::external(format!("{} ended the request stream", self.name))
+                        .kind(FaultKind::Unreachable)
+                        .retryable());
                 };
                 let request = {
                     let mut unanswered = self.unanswered();
@@ -236,7 +238,8 @@ impl StreamTask {
                 let _ = request.answer.send(Err(Fault::external(format!(
                     "the connection broke under a request that must not be sent twice, and that may have been applied or \
                      not: {fault}"
-                ))));
+                ))
+                .kind(FaultKind::Unreachable).with_source(fault.clone())));
             }
         }
     }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::fs::{File, Metadata};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use http::{HeaderMap, HeaderValue, header};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
@@ -76,7 +76,8 @@ impl Security {
             return Err(Fault::user(
                 "tls_cert is given without tls_ca, which this process needs to call the others: give the authority \
                  that signed the certificates of the run",
-            ));
+            )
+            .kind(FaultKind::InvalidJob));
         }
         Ok(Self { token, server, client })
     }
@@ -87,12 +88,19 @@ impl Security {
     /// As of [`Security::load`].
     pub fn load_for_server(files: &SecurityFiles) -> Result<Self, Fault> {
         let token = files.token_file.as_deref().map(token).transpose()?;
-        let server = match (&files.tls_cert, &files.tls_key) {
-            (Some(cert), Some(key)) => Some(certificates(cert, key)?),
-            (None, None) => None,
-            (Some(_), None) => return Err(Fault::user("tls_cert is given without tls_key: a server needs both")),
-            (None, Some(_)) => return Err(Fault::user("tls_key is given without tls_cert: a server needs both")),
-        };
+        let server =
+            match (&files.tls_cert, &files.tls_key) {
+                (Some(cert), Some(key)) => Some(certificates(cert, key)?),
+                (None, None) => None,
+                (Some(_), None) => {
+                    return Err(Fault::user("tls_cert is given without tls_key: a server needs both")
+                        .kind(FaultKind::InvalidJob));
+                }
+                (None, Some(_)) => {
+                    return Err(Fault::user("tls_key is given without tls_cert: a server needs both")
+                        .kind(FaultKind::InvalidJob));
+                }
+            };
         Ok(Self { token, server, client: None })
     }
 
@@ -114,7 +122,8 @@ impl Security {
         Err(Fault::user(format!(
             "{listen} can be reached from other machines, and {lacks} missing: give a token (token_file) and a \
              certificate with its key (tls_cert, tls_key), or listen on 127.0.0.1"
-        )))
+        ))
+        .kind(FaultKind::InvalidJob))
     }
 
     /// Whether callers must present a token.
@@ -127,7 +136,8 @@ impl Security {
         if self.token.is_some() && self.client.is_none() && !is_loopback(host) {
             return Err(Fault::user(format!(
                 "{host} is another machine, and the token would be sent unencrypted: give tls_ca"
-            )));
+            ))
+            .kind(FaultKind::InvalidJob));
         }
         Ok(())
     }
@@ -184,16 +194,23 @@ fn check_token(token: &str, sent: Option<&[u8]>) -> Result<(), Fault> {
         return Err(Fault::user(
             "the server asks for a token, and the caller sent none: give token_file, or send the header \
              `Authorization: Bearer TOKEN`",
-        ));
+        )
+        .kind(FaultKind::Refused));
     };
     match bool::from(sent.ct_eq(token.as_bytes())) {
         true => Ok(()),
-        false => Err(Fault::user("the caller's token is not the one of this server: give both the same token")),
+        false => Err(Fault::user("the caller's token is not the one of this server: give both the same token")
+            .kind(FaultKind::Refused)),
     }
 }
 
+fn cannot_read(what: &str, path: &Path, e: io::Error) -> Fault {
+    let kind = if e.kind() == io::ErrorKind::NotFound { FaultKind::NotFound } else { FaultKind::InvalidJob };
+    Fault::user(format!("cannot read {what} {}", path.display())).because(e).kind(kind)
+}
+
 fn token(path: &Path) -> Result<String, Fault> {
-    let broken = |e| Fault::user(format!("cannot read token_file {}", path.display())).because(e);
+    let broken = |e| cannot_read("token_file", path, e);
     let mut file = File::open(path).map_err(broken)?;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     check_private(path, &file.metadata().map_err(broken)?, &groups(&status))?;
@@ -204,7 +221,8 @@ fn token(path: &Path) -> Result<String, Fault> {
         return Err(Fault::user(format!(
             "token_file {} must hold one word of printable ASCII, at most 4096 characters long",
             path.display()
-        )));
+        ))
+        .kind(FaultKind::InvalidJob));
     }
     Ok(token.to_owned())
 }
@@ -223,7 +241,8 @@ fn check_private(path: &Path, file: &Metadata, groups: &[u32]) -> Result<(), Fau
     let path = path.display();
     Err(Fault::user(format!(
         "token_file {path} is open to {who} (mode {mode:04o}), so the token is not secret: run `chmod 600 {path}`"
-    )))
+    ))
+    .kind(FaultKind::InvalidJob))
 }
 
 /// The effective group and the other groups of a process, from its /proc/PID/status.
@@ -234,12 +253,13 @@ fn groups(status: &str) -> Vec<u32> {
 }
 
 fn pem(what: &str, path: &Path, label: &str) -> Result<String, Fault> {
-    let broken = |e| Fault::user(format!("cannot read {what} {}", path.display())).because(e);
-    let text = std::fs::read_to_string(path).map_err(broken)?;
+    let text = std::fs::read_to_string(path).map_err(|e| cannot_read(what, path, e))?;
     let begins = text.lines().any(|line| line.starts_with("-----BEGIN ") && line.contains(label));
     match begins {
         true => Ok(text),
-        false => Err(Fault::user(format!("{what} {} holds no {label} in PEM", path.display()))),
+        false => {
+            Err(Fault::user(format!("{what} {} holds no {label} in PEM", path.display())).kind(FaultKind::InvalidJob))
+        }
     }
 }
 
@@ -248,6 +268,7 @@ fn certificates(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, Fault> {
     let broken = || {
         let (cert, key) = (cert.display(), key.display());
         Fault::user(format!("tls_cert {cert} and tls_key {key} are not a certificate and its key"))
+            .kind(FaultKind::InvalidJob)
     };
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert_pem.as_bytes()).collect();
     let chain = chain.map_err(|e| broken().because(e))?;
@@ -263,7 +284,8 @@ fn certificates(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>, Fault> {
 /// The certificates are read one by one, because tonic would leave out unreadable ones.
 fn authorities(path: &Path) -> Result<ClientTlsConfig, Fault> {
     let pem = pem("tls_ca", path, "CERTIFICATE")?;
-    let broken = || Fault::user(format!("tls_ca {} holds a broken certificate", path.display()));
+    let broken =
+        || Fault::user(format!("tls_ca {} holds a broken certificate", path.display())).kind(FaultKind::InvalidJob);
     let mut store = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
         let certificate = certificate.map_err(|e| broken().because(e))?;

@@ -10,7 +10,7 @@ use arrow_flight::{
     PollInfo, PutResult, SchemaResult, Ticket,
 };
 use async_trait::async_trait;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use futures::Stream;
 use futures::stream;
 use tonic::{Code, Request, Response, Status, Streaming};
@@ -29,7 +29,7 @@ fn answers<T: Send + 'static>(items: Vec<T>) -> Response<Answers<T>> {
 }
 
 fn not_here<T>(what: &str) -> Result<T, Status> {
-    Err(with_code(Code::Unimplemented, &Fault::user(what)))
+    Err(with_code(Code::Unimplemented, &Fault::user(what).kind(FaultKind::Refused)))
 }
 
 #[async_trait]

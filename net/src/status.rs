@@ -1,6 +1,6 @@
 //! Faults as gRPC statuses, and the faults of broken connections.
 //!
-//! Domain, `retryable` and some kinds travel in the header `forebay-fault`; without it they follow from the gRPC code.
+//! Domain, `retryable` and the kind travel in the header `forebay-fault`; without it they follow from the gRPC code.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,8 +14,11 @@ const HEADER_FAULT: &str = "forebay-fault";
 
 const RETRYABLE: &str = "retryable";
 
-/// The kinds that travel: they say how the run or the attempt has ended.
-const KINDS: [(FaultKind, &str); 2] = [(FaultKind::Drained, "drained"), (FaultKind::RolledBack, "rolled-back")];
+/// Whether a kind travels. Three kinds are about the process that says them: its connections, the time that it waits, its own end. Whoever
+/// receives one would take it for its own, and call again or end.
+fn travels(kind: FaultKind) -> bool {
+    !matches!(kind, FaultKind::Unreachable | FaultKind::Timeout | FaultKind::Stopped | FaultKind::Other)
+}
 
 /// Longer ones would not fit the headers that HTTP/2 peers accept.
 const MOST_MESSAGE: usize = 2 << 10;
@@ -97,8 +100,8 @@ pub(crate) fn with_code(code: Code, fault: &Fault) -> Status {
         Domain::External => "external",
         Domain::Internal => "internal",
     };
-    let kind = KINDS.iter().find(|(kind, _)| *kind == fault.kind).map(|(_, word)| *word);
-    let words = [Some(domain), fault.retryable.then_some(RETRYABLE), kind];
+    let kind = travels(fault.kind).then(|| fault.kind.to_string());
+    let words = [Some(domain), fault.retryable.then_some(RETRYABLE), kind.as_deref()];
     let words = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
     if let Ok(words) = MetadataValue::try_from(words) {
         status.metadata_mut().insert(HEADER_FAULT, words);
@@ -117,10 +120,10 @@ pub(crate) fn from_status(status: &Status) -> Fault {
             Some("internal") => Fault::internal(message),
             _ => Fault::external(message),
         };
-        return words.fold(fault, |fault, word| match KINDS.iter().find(|(_, known)| *known == word) {
-            Some((kind, _)) => fault.kind(*kind),
-            None if word == RETRYABLE => fault.retryable(),
-            None => fault,
+        return words.fold(fault, |fault, word| match FaultKind::from_name(word) {
+            kind if travels(kind) => fault.kind(kind),
+            _ if word == RETRYABLE => fault.retryable(),
+            _ => fault,
         });
     }
     match status.code() {
@@ -158,17 +161,17 @@ pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
         if said.contains("invalid peer certificate") {
             let advice = "its certificate is not trusted: tls_ca must name the authority that signed it, and the \
                           certificate must name the host as it is dialed";
-            return origin.name(Fault::user(format!("{advice} ({said})")));
+            return origin.name(Fault::user(format!("{advice} ({said})")).kind(FaultKind::Refused));
         }
         if *tls && said.contains("InvalidContentType") {
             let advice = "it does not speak TLS, and is called with it: give it tls_cert and tls_key, or leave out \
                           tls_ca here";
-            return origin.name(Fault::user(format!("{advice} ({said})")));
+            return origin.name(Fault::user(format!("{advice} ({said})")).kind(FaultKind::Refused));
         }
         if !*tls && said.contains("frame with invalid size") {
             let advice = "it does not answer in HTTP/2: if it speaks TLS, name the authority of its certificate by \
                           tls_ca";
-            return origin.name(Fault::user(format!("{advice} ({said})")));
+            return origin.name(Fault::user(format!("{advice} ({said})")).kind(FaultKind::Refused));
         }
         // The texts of errors when a TLS server drops a plain caller, or any server ends during a call.
         const ENDS: [&str; 3] = ["broken pipe", "reset", "connection closed"];
@@ -207,6 +210,9 @@ mod tests {
             Fault::internal("b").retryable(),
             Fault::external("c").kind(FaultKind::Drained),
             Fault::external("d").kind(FaultKind::RolledBack).retryable(),
+            Fault::user("e").kind(FaultKind::NonFinite),
+            Fault::user("f").kind(FaultKind::Damaged),
+            Fault::external("g").kind(FaultKind::NoSpace).retryable(),
         ];
         for sent in faults {
             let came = from_status(&to_status(&sent));
@@ -214,5 +220,16 @@ mod tests {
         }
         let unreachable = Fault::external("of another process").kind(FaultKind::Unreachable);
         assert_eq!(from_status(&to_status(&unreachable)).kind, FaultKind::Other);
+    }
+
+    #[test]
+    fn a_kind_of_a_later_version_and_one_about_the_sender_arrive_as_another_kind() {
+        for word in ["of_a_later_version", "timeout", "stopped", "other"] {
+            let mut status = Status::new(Code::Aborted, "a");
+            let words = MetadataValue::try_from(format!("external {word}")).unwrap();
+            status.metadata_mut().insert(HEADER_FAULT, words);
+            let came = from_status(&status);
+            assert_eq!((came.domain, came.retryable, came.kind), (Domain::External, false, FaultKind::Other), "{word}");
+        }
     }
 }

@@ -6,7 +6,7 @@
 use arrow::buffer::Buffer;
 use arrow_flight::FlightDescriptor;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use prost::Message as _;
 use prost::encoding::{self, DecodeContext, WireType};
 
@@ -36,7 +36,9 @@ pub(crate) struct Flight {
 pub(crate) fn claimed_len(prefix: [u8; PREFIX], most: usize) -> Result<usize, Fault> {
     let [compressed, length @ ..] = prefix;
     if compressed != 0 {
-        return Err(Fault::user("a compressed message, and none are accepted here: send it plain"));
+        return Err(
+            Fault::user("a compressed message, and none are accepted here: send it plain").kind(FaultKind::Refused)
+        );
     }
     let length = u32::from_be_bytes(length) as usize;
     if length > most {
@@ -47,6 +49,7 @@ pub(crate) fn claimed_len(prefix: [u8; PREFIX], most: usize) -> Result<usize, Fa
 
 pub(crate) fn too_large(length: usize, most: usize) -> Fault {
     Fault::user(format!("a message of {length} bytes, and at most {most} are accepted: send fewer rows at a time"))
+        .kind(FaultKind::Refused)
 }
 
 impl Flight {

@@ -14,18 +14,21 @@ pub(crate) fn model_fault(error: ModelError) -> Fault {
         ModelError::NonFinite(_) => {
             Fault::user(format!("{error} (a smaller learning rate, or cleaner data, may help)"))
                 .kind(FaultKind::NonFinite)
+                .with_source(error)
         }
         ModelError::Spec(_)
         | ModelError::Optimizer(_)
         | ModelError::Load(_)
         | ModelError::State(_)
         | ModelError::Setting(_)
-        | ModelError::Module(_) => Fault::user(error.to_string()).kind(FaultKind::InvalidJob),
+        | ModelError::Module(_) => Fault::user(error.to_string()).kind(FaultKind::InvalidJob).with_source(error),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use forebay_actors::Domain;
 
     use super::*;
@@ -39,6 +42,10 @@ mod tests {
         assert_eq!(fault.domain, Domain::External);
         assert!(fault.to_string().starts_with("cannot start 8 threads of dense compute: "), "{fault}");
         assert_eq!(model_fault(ModelError::Setting("device \"gpu\" is unknown".into())).domain, Domain::User);
+        let nan = model_fault(ModelError::NonFinite("the loss is NaN".into()));
+        assert_eq!(nan.kind, FaultKind::NonFinite);
+        assert_eq!(nan.to_string(), "not finite: the loss is NaN (a smaller learning rate, or cleaner data, may help)");
+        assert!(nan.source().is_some_and(|e| e.is::<ModelError>()));
         assert_eq!(model_fault(ModelError::Batch("2 labels for 3 rows".into())).domain, Domain::Internal);
     }
 }

@@ -40,7 +40,7 @@ impl Model {
             return Self::load_weights(from, shards, context);
         }
         let newest = Self::of_newest(&checkpoints, &mut None, &mut DamagedCheckpoints::default(), shards, context)?;
-        newest.ok_or_else(|| Fault::user(format!("{from} has no checkpoint any more")))
+        newest.ok_or_else(|| Fault::user(format!("{from} has no checkpoint any more")).kind(FaultKind::NotFound))
     }
 
     /// Loads the newest checkpoint that is whole and newer than `last`, or of another run, and puts it into `last`. `None` if there is
@@ -64,6 +64,7 @@ impl Model {
             let whole = match checkpoints.newest(damaged) {
                 // Meanwhile the run has written a checkpoint, and may have removed the one that was read here.
                 Err(_) if checkpoints.numbers()?.last().copied() != there => continue,
+                // A file that may not be read may be on its way from another machine, too.
                 Err(fault) if fault.domain == Domain::User && fault.kind == FaultKind::Other => {
                     return Err(fault.kind(FaultKind::Damaged));
                 }
@@ -95,12 +96,15 @@ impl Model {
         context: &Context,
     ) -> Result<Self, Fault> {
         let from = &checkpoints.folder;
-        let needs =
-            |fault: Fault| Fault::user(format!("cannot load checkpoint {} of {from}: {fault}", manifest.number));
+        let needs = |fault: Fault| {
+            let message = format!("cannot load checkpoint {} of {from}: {fault}", manifest.number);
+            Fault::user(message).kind(fault.kind).with_source(fault)
+        };
         context.registry.check_to_score(&manifest.job).map_err(needs)?;
         let model = JobModel::of(&manifest.job, &context.registry)?;
         let [tables] = manifest.tables.as_slice() else {
-            return Err(needs(Fault::user(format!("{} tables, expected one", manifest.tables.len()))));
+            let several = Fault::user(format!("{} tables, expected one", manifest.tables.len()));
+            return Err(needs(several.kind(FaultKind::OtherVersion)));
         };
         let dense = dense_parameters(checkpoints, &manifest, &model, context)?;
         let host = Host::start("ps")?;

@@ -1,6 +1,6 @@
 //! What can go wrong in a table, and how it becomes a [`Fault`].
 
-use forebay_actors::fault::Fault;
+use forebay_actors::fault::{Fault, FaultKind};
 
 /// Why a table refused. Nothing was changed unless the variant says so.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -99,12 +99,43 @@ pub enum TableError {
     },
 }
 
+/// The fault keeps the error as its source.
 impl From<TableError> for Fault {
     fn from(error: TableError) -> Self {
         match error {
             TableError::Full { .. } => Fault::external("a sparse table is full").because(error),
-            TableError::SnapshotOpen { .. } => Fault::internal(error.to_string()),
-            error => Fault::user(error.to_string()),
+            TableError::SnapshotOpen { .. } => Fault::internal(error.to_string()).with_source(error),
+            TableError::NotFinite { .. } => {
+                Fault::user(error.to_string()).kind(FaultKind::NonFinite).with_source(error)
+            }
+            TableError::Config { .. }
+            | TableError::Length { .. }
+            | TableError::State { .. }
+            | TableError::Group { .. }
+            | TableError::Step { .. } => Fault::user(error.to_string()).kind(FaultKind::InvalidJob).with_source(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn the_fault_of_a_table_has_a_kind_and_keeps_the_error_and_its_text() {
+        let table = || "t".to_owned();
+        let nan =
+            TableError::NotFinite { table: table(), what: "gradients", part: "w".into(), bad: 1, total: 2, key: 3 };
+        for (error, kind) in [
+            (nan, FaultKind::NonFinite),
+            (TableError::Config { table: table(), what: "no parts".into() }, FaultKind::InvalidJob),
+            (TableError::SnapshotOpen { table: table() }, FaultKind::Other),
+        ] {
+            let fault = Fault::from(error.clone());
+            assert_eq!((fault.kind, fault.to_string()), (kind, error.to_string()));
+            assert_eq!(fault.source().and_then(|e| e.downcast_ref::<TableError>()), Some(&error));
         }
     }
 }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use tokio::sync::oneshot;
 
 use crate::applied::Applied;
@@ -174,7 +174,8 @@ impl Fences {
             return Err(Fault::user(format!(
                 "trainer {rank} is fenced: this process is incarnation {incarnation} of it, and incarnation {newest} has \
                  taken over; let this process end"
-            )));
+            ))
+            .kind(FaultKind::Overtaken));
         }
         *newest = incarnation;
         Ok(())
@@ -291,6 +292,7 @@ mod tests {
         fences.admit(trainer(1, 2)).unwrap();
         fences.admit(trainer(0, 6)).unwrap();
         let fault = fences.admit(trainer(0, 5)).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Overtaken, "{fault}");
         assert!(!fault.retryable && fault.to_string().contains("trainer 0 is fenced"), "{fault}");
         fences.admit(trainer(1, 2)).unwrap();
         // The ranks that are held have a bound.

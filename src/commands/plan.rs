@@ -1,7 +1,9 @@
 //! `forebay plan`: the graph of a job; with a profile, the machines that a larger run needs.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::actors::FaultKind;
 use crate::pipelines::model_folder::check_predecessor;
 use crate::pipelines::{Context, PlanOptions, RunProfile, check_checkpoints, plan};
 use crate::{Fault, Job, Training};
@@ -105,8 +107,12 @@ fn read(path: &Path) -> Result<RunProfile, Fault> {
     let file = if path.is_dir() { path.join("report.json") } else { path.to_owned() };
     let name = file.display();
     let text = std::fs::read_to_string(&file).map_err(|e| {
-        Fault::user(format!("cannot read the profile `{name}`: {e}; `forebay train --report FOLDER` writes one"))
+        let kind = if e.kind() == io::ErrorKind::NotFound { FaultKind::NotFound } else { FaultKind::Other };
+        let message = format!("cannot read the profile `{name}`: {e}; `forebay train --report FOLDER` writes one");
+        Fault::user(message).kind(kind).with_source(e)
     })?;
-    RunProfile::from_json(&text)
-        .map_err(|fault| Fault::user(format!("the profile `{name}` cannot be used: {}", fault.message())))
+    RunProfile::from_json(&text).map_err(|fault| {
+        let message = format!("the profile `{name}` cannot be used: {}", fault.message());
+        Fault::user(message).kind(fault.kind).with_source(fault)
+    })
 }

@@ -7,7 +7,7 @@ use arrow::datatypes::{Field, Schema, SchemaRef};
 use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::{self, MessageHeader, MetadataVersion};
 use bytes::Bytes;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_base::catch_expected;
 use futures::{StreamExt, TryStreamExt};
 
@@ -44,7 +44,7 @@ pub(super) struct Layout {
 
 /// A fault of a file that is damaged: `why` says where and what.
 pub(super) fn damaged(name: &str, why: impl std::fmt::Display) -> Fault {
-    Fault::user(format!("`{name}`: {why}: the file is damaged, write or copy it again"))
+    Fault::user(format!("`{name}`: {why}: the file is damaged, write or copy it again")).kind(FaultKind::BadData)
 }
 
 fn cut(file: &DataFile, why: &str) -> Fault {
@@ -52,6 +52,7 @@ fn cut(file: &DataFile, why: &str) -> Fault {
         "`{}` is not a whole Arrow IPC file ({} bytes): {why}; it is of another format, was cut short, or is still being written",
         file.name, file.size
     ))
+    .kind(FaultKind::BadData)
 }
 
 /// Finds the messages of a file. Reads the headers only.

@@ -10,7 +10,7 @@ use super::options::CsvOptions;
 use super::split::split_line;
 use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
-use crate::names::{NamesOfFile, did_you_mean, listed, named_like_a_range, no_column, unnamed_columns};
+use crate::names::{NamesOfFile, NoColumn, did_you_mean, listed, named_like_a_range, no_column, unnamed_columns};
 use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folders_of_text};
 use crate::text::MAX_LINE;
 use crate::text::bad_row::shown;
@@ -75,7 +75,7 @@ pub(super) async fn read_headers(
         .await?;
     let first = headers.iter().flatten().next().cloned();
     if let (None, Some(file)) = (&first, files.first()) {
-        return Err(Fault::user(format!("`{}` is an empty file: no rows to read", file.name)));
+        return Err(Fault::user(format!("`{}` is an empty file: no rows to read", file.name)).kind(FaultKind::BadData));
     }
     // A file without rows has the columns of any other.
     let headers: Vec<(Vec<String>, u64)> =
@@ -122,20 +122,24 @@ fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<Option<(
     if end == text.len() && line.contains(&b'\r') {
         return Err(Fault::user(format!(
             "`{name}`: its lines end with \\r alone, expected \\n or \\r\\n: convert it, for instance with `tr '\\r' '\\n'`"
-        )));
+        ))
+        .kind(FaultKind::BadData));
     }
     if line.len() > MAX_LINE {
         return Err(Fault::user(format!(
             "`{name}`: its first line has more than {MAX_LINE} bytes, so it is not a header"
-        )));
+        ))
+        .kind(FaultKind::BadData));
     }
     if line.is_empty() {
         return Err(Fault::user(format!(
             "`{name}`: its first line is empty, expected a header with the names of columns"
-        )));
+        ))
+        .kind(FaultKind::BadData));
     }
-    let fields = split_line(line, options)
-        .map_err(|reason| Fault::user(format!("`{name}`, line 1: the header cannot be read: {}", reason.text())))?;
+    let fields = split_line(line, options).map_err(|reason| {
+        Fault::user(format!("`{name}`, line 1: the header cannot be read: {}", reason.text())).kind(FaultKind::BadData)
+    })?;
     let names = fields.into_iter().map(|field| String::from_utf8(field).map(|name| name.trim().to_owned()));
     let names: Vec<String> = names.collect::<Result<_, _>>().map_err(|_| not_utf8(name, line))?;
     if let Some(at) = memchr::memchr(0, line) {
@@ -151,7 +155,8 @@ fn not_utf8(name: &str, line: &[u8]) -> Fault {
     let valid = std::str::from_utf8(line).map_or_else(|e| e.valid_up_to(), str::len);
     // A control character other than a tab means a binary file.
     if marked.is_none() && line.iter().any(|&byte| byte < b' ' && byte != b'\t') {
-        return Fault::user(format!("`{name}`, line 1: the header is not UTF-8, and not text, so the file is not CSV"));
+        return Fault::user(format!("`{name}`, line 1: the header is not UTF-8, and not text, so the file is not CSV"))
+            .kind(FaultKind::BadData);
     }
     let byte = line.get(valid).copied().unwrap_or_default();
     let from = marked.unwrap_or("LATIN1");
@@ -209,7 +214,8 @@ fn layout(
                     file.name,
                     first + 1,
                     second + 1
-                )));
+                ))
+                .kind(FaultKind::BadData));
             }
             (None, _) => {
                 let null = || {
@@ -276,4 +282,5 @@ fn missing(column: &str, names: &[String], file: &DataFile, options: &CsvOptions
     let range = named_like_a_range(names.iter().map(String::as_str));
     Fault::user(format!("`{}` has {what}{near}: its header has {}{hint}{range}", file.name, listed(shown)))
         .kind(FaultKind::MissingColumn)
+        .with_source(NoColumn(column.to_owned()))
 }

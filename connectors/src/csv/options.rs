@@ -1,6 +1,6 @@
 //! How CSV is written: its delimiter, quotes, and what stands for a missing value.
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
 /// How CSV is written.
@@ -52,7 +52,8 @@ impl CsvOptions {
         Err(Fault::user(format!(
             "the delimiter of CSV is {delimiter:?}, expected one ASCII character other than a line end or a quote, such as \
              \",\" or \"\\t\""
-        )))
+        ))
+        .kind(FaultKind::InvalidJob))
     }
 
     /// The delimiter as a byte; see [`check`](Self::check).

@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::time::Duration;
 
+use forebay_actors::FaultKind;
 use hdfs_native::HdfsError;
 use object_store::{Error, ObjectMeta};
 
@@ -35,16 +36,27 @@ impl Asked<'_> {
 
 /// Explains the error of a call to a NameNode.
 pub(super) fn explain(asked: &Asked<'_>, error: Error) -> Error {
-    let Some((users, text)) = hdfs_error(&error).and_then(|known| explanation(asked, known)) else {
+    let known = hdfs_error(&error);
+    let Some((users, text)) = known.and_then(|known| explanation(asked, known)) else {
         return without_trace(error);
+    };
+    let kind = match known {
+        Some(HdfsError::RPCError(exception, said)) if is_quota(exception, said) => FaultKind::NoSpace,
+        _ => FaultKind::Other,
     };
     match without_trace(error) {
         Error::Generic { source, .. } => {
-            let explained = Explained { text, users, waited: asked.waited, source: Some(source) };
+            let explained = Explained { text, users, kind, waited: asked.waited, source: Some(source) };
             Error::Generic { store: "hdfs", source: Box::new(explained) }
         }
         other => other,
     }
+}
+
+/// Whether a quota is used up.
+fn is_quota(exception: &str, said: &str) -> bool {
+    let names = ["QuotaExceededException", "DSQuotaExceededException", "NSQuotaExceededException"];
+    names.into_iter().any(|name| exception.contains(name) || said.starts_with(name))
 }
 
 fn explanation(asked: &Asked<'_>, error: &HdfsError) -> Option<(bool, String)> {
@@ -146,7 +158,7 @@ fn rpc_explanation(asked: &Asked<'_>, exception: &str, said: &str) -> Option<(bo
                     asked.tried()
                 ),
             )
-        } else if is("QuotaExceededException") || is("DSQuotaExceededException") || is("NSQuotaExceededException") {
+        } else if is_quota(exception, said) {
             let option = if is("NSQuotaExceededException") { "-setQuota" } else { "-setSpaceQuota" };
             (
                 true,
@@ -194,7 +206,10 @@ pub(super) fn not_written(root: &str, path: &str, waited: Duration, error: &Hdfs
         waited.as_secs_f64(),
         short(error)
     );
-    Error::Generic { store: "hdfs", source: Box::new(Explained { text, users: false, waited: true, source: None }) }
+    Error::Generic {
+        store: "hdfs",
+        source: Box::new(Explained { text, users: false, kind: FaultKind::Other, waited: true, source: None }),
+    }
 }
 
 /// The error of a read whose replicas all failed, several times over, on the DataNodes that were `tried`.
@@ -223,7 +238,10 @@ pub(super) fn lost(
             short(&error)
         ),
     };
-    Error::Generic { store: "hdfs", source: Box::new(Explained { text, users: false, waited: true, source: None }) }
+    Error::Generic {
+        store: "hdfs",
+        source: Box::new(Explained { text, users: false, kind: FaultKind::Other, waited: true, source: None }),
+    }
 }
 
 /// The addresses in hdfs-native's text about the replicas that it tried.
@@ -265,6 +283,8 @@ mod tests {
         match explain(asked, Error::Generic { store: "hdfs", source: Box::new(error) }) {
             Error::Generic { source, .. } => {
                 let explained = source.downcast::<Explained>().unwrap();
+                let no_space = explained.text.contains("a quota of");
+                assert_eq!(explained.kind == FaultKind::NoSpace, no_space, "{explained}");
                 assert_eq!(explained.waited, asked.waited);
                 (explained.users, explained.to_string())
             }

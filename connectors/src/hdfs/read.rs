@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use forebay_actors::FaultKind;
 use forebay_base::Backoff;
 use futures::stream::FuturesUnordered;
 use futures::{StreamExt, TryStreamExt};
@@ -254,7 +255,7 @@ async fn locate(connection: &Connection, quick: bool, meta: &ObjectMeta) -> Resu
             meta.size,
             meta.location
         );
-        let explained = Explained { text, users: true, waited: false, source: None };
+        let explained = Explained { text, users: true, kind: FaultKind::Other, waited: false, source: None };
         return Err(Error::Generic { store: "hdfs", source: Box::new(explained) });
     }
     if now.e_tag != meta.e_tag || reader.file_length() as u64 != meta.size {

@@ -180,6 +180,8 @@ impl fmt::Display for Input {
 
 #[cfg(test)]
 mod tests {
+    use forebay_actors::FaultKind;
+
     use super::*;
     use crate::store_error::Explained;
 
@@ -476,7 +478,13 @@ mod tests {
             _: Option<&Path>,
         ) -> futures::stream::BoxStream<'static, object_store::Result<object_store::ObjectMeta>> {
             let source: Box<dyn std::error::Error + Send + Sync> = match self.has_waited {
-                true => Box::new(Explained { text: "no ticket".into(), users: true, waited: true, source: None }),
+                true => Box::new(Explained {
+                    text: "no ticket".into(),
+                    users: true,
+                    kind: FaultKind::Other,
+                    waited: true,
+                    source: None,
+                }),
                 false => Box::new(std::io::Error::from(std::io::ErrorKind::PermissionDenied)),
             };
             Box::pin(futures::stream::iter([Err(object_store::Error::Generic { store: "NotReadable", source })]))

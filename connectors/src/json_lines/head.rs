@@ -13,7 +13,7 @@ use super::late_keys::NewKeys;
 use super::object::{each_value, elements};
 use crate::file::DataFile;
 use crate::format::{FileColumn, Integers, ValueKind};
-use crate::names::{did_you_mean, listed, no_column};
+use crate::names::{NoColumn, did_you_mean, listed, no_column};
 use crate::partition_columns::{Constant, PartitionColumns, folder_columns, folders_of_text};
 use crate::text::column::field;
 use crate::text::head::{BYTE_ORDER_MARK, read_head};
@@ -216,6 +216,7 @@ fn missing(column: &str, names: &BTreeMap<&str, Seen>, files: &[DataFile]) -> Fa
         hint.unwrap_or_default()
     ))
     .kind(FaultKind::MissingColumn)
+    .with_source(NoColumn(column.to_owned()))
 }
 
 #[cfg(test)]

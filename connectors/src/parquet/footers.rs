@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use bytes::Bytes;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use futures::{StreamExt, TryStreamExt};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::FooterTail;
@@ -129,6 +129,7 @@ fn fault(file: &DataFile, error: ParquetError) -> Fault {
             "`{name}` is not a whole Parquet file ({} bytes): it is of another format, was cut short, or is still being written",
             file.size
         ))
+        .kind(FaultKind::BadData)
     };
     match error {
         ParquetError::External(e) => match e.downcast::<object_store::Error>() {

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use forebay_actors::{Fault, Source, StageCx, commas, counted};
+use forebay_actors::{Fault, FaultKind, Source, StageCx, commas, counted};
 use forebay_base::{catch_expected, is_out_of_memory, panic_message};
 use futures::TryStreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -313,7 +313,7 @@ impl Decode {
         let at = format!("`{}`, row group {}, at or after row {row} of it: {why}", self.footer.file.name, self.group);
         let mut fault = match is_out_of_memory(&why) {
             true => Fault::external(format!("{at}: the process needs more memory to unpack it")),
-            false => Fault::user(format!("{at}: the file is damaged, write or copy it again")),
+            false => Fault::user(format!("{at}: the file is damaged, write or copy it again")).kind(FaultKind::BadData),
         };
         fault.lineage = Some(self.part.cut(row, 1).1);
         fault.hide_lineage()

@@ -14,6 +14,8 @@ pub(super) fn made_meanwhile(name: &str) -> Fault {
 
 /// A fault for an error on the file `name`. An error of the disk is told in the user's words; a fault of a store that a writer has wrapped
 /// is returned unchanged.
+///
+/// The fault keeps the error as its source. Its kind is [`FaultKind::NoSpace`] or [`FaultKind::NotFound`] if that is what is wrong.
 pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
     let error = match inner(error.into()) {
         Ok(fault) => return fault,
@@ -33,6 +35,7 @@ pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Se
         _ if is_loop => Fault::user(format!("{text}: it is a symbolic link that leads back to itself ({error})")),
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
             Fault::external(format!("{text}: the disk is full; make room or name a folder on another disk ({error})"))
+                .kind(FaultKind::NoSpace)
         }
         Some(io::ErrorKind::FileTooLarge) => Fault::external(format!(
             "{text}: the file would be longer than this process may write (`ulimit -f` says how long) or than the disk allows; raise the \
@@ -52,6 +55,7 @@ pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Se
         ) => Fault::user(format!("{text}: {error}")),
         _ => Fault::external(format!("{text}: {error}")),
     }
+    .with_source(error)
 }
 
 /// The fault that lies in an error of the Parquet writer, or of what it writes to.
@@ -84,15 +88,20 @@ mod tests {
     #[test]
     fn errors_of_the_disk_are_those_that_pass_and_those_that_the_user_must_mend() {
         let of = |errno: Errno| fault("a", "cannot write", io::Error::from(errno));
-        for (errno, words) in [
-            (Errno::NOSPC, "the disk is full"),
-            (Errno::DQUOT, "the disk is full"),
-            (Errno::FBIG, "ulimit -f"),
-            (Errno::IO, "cannot write `a`"),
-            (Errno::STALE, "cannot write `a`"),
+        for (errno, words, kind) in [
+            (Errno::NOSPC, "the disk is full", FaultKind::NoSpace),
+            (Errno::DQUOT, "the disk is full", FaultKind::NoSpace),
+            (Errno::FBIG, "ulimit -f", FaultKind::Other),
+            (Errno::IO, "cannot write `a`", FaultKind::Other),
+            (Errno::STALE, "cannot write `a`", FaultKind::Other),
         ] {
             let fault = of(errno);
             assert!(fault.domain == Domain::External && fault.to_string().contains(words), "{fault}");
+            assert_eq!(fault.kind, kind, "{fault}");
+            let (error, said) = (io::Error::from(errno), fault.to_string());
+            assert_eq!(said.matches(&error.to_string()).count(), 1, "{said}");
+            let cause = fault.source().and_then(|e| e.downcast_ref::<io::Error>()).unwrap();
+            assert_eq!(cause.raw_os_error(), error.raw_os_error());
         }
         for errno in [Errno::ROFS, Errno::ACCESS, Errno::EXIST, Errno::ISDIR, Errno::NOTDIR, Errno::LOOP] {
             assert_eq!(of(errno).domain, Domain::User, "{errno}");

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 
 use bytes::{Buf, Bytes};
 use flate2::bufread::GzDecoder;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_base::is_out_of_memory;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
@@ -154,6 +154,7 @@ pub(super) fn not_unpacked(name: &str, e: io::Error) -> Fault {
         Fault::user(format!(
             "cannot decompress `{name}`: it is damaged, was cut short, or has another compression than its name says"
         ))
+        .kind(FaultKind::BadData)
     };
     fault.because(e)
 }

@@ -76,7 +76,8 @@ impl CheckpointFolder {
             return Err(Fault::user(format!(
                 "{} has a checkpoint {number} already: name another folder with --to",
                 into.folder
-            )));
+            ))
+            .kind(FaultKind::InvalidJob));
         }
         Ok(Some(Compaction { from: self, into, old, newest, number, try_id: forebay_base::random_seed() }))
     }
@@ -88,7 +89,8 @@ impl CheckpointFolder {
             return Err(Fault::user(format!(
                 "--to is {there}, the folder of the checkpoint itself: leave out --to, and it gets the next number there, or name \
                  another folder"
-            )));
+            ))
+            .kind(FaultKind::InvalidJob));
         }
         to.check_place()
     }
@@ -99,7 +101,7 @@ impl CheckpointFolder {
         match self.numbers() {
             Ok(now) if fault.kind != FaultKind::Drained && now.last().copied() > newest => {
                 let message = format!("a run made another checkpoint in {} meanwhile; try again", self.folder);
-                Fault::external(message).because(fault)
+                Fault::external(message).kind(FaultKind::Overtaken).because(fault)
             }
             _ => fault,
         }
@@ -113,7 +115,8 @@ impl CheckpointFolder {
                 "checkpoint {number} is not the newest in {}, and a run would go on from what is made of it instead of from \
                  {newest}: name another folder with --to",
                 self.folder
-            ))),
+            ))
+            .kind(FaultKind::InvalidJob)),
             Some(number) => self.verify(number),
         }
     }
@@ -139,7 +142,8 @@ impl Compaction<'_> {
             return Ok(manifest);
         }
         self.discard();
-        Err(Fault::external(format!("{} is there already: a run made it meanwhile; try again", into.name(&name))))
+        Err(Fault::external(format!("{} is there already: a run made it meanwhile; try again", into.name(&name)))
+            .kind(FaultKind::Overtaken))
     }
 
     fn discard(&self) {

@@ -42,7 +42,9 @@ impl CheckpointFolder {
     pub fn open(at: &str, context: &Context) -> Result<Self, Fault> {
         let folder = Folder::from(at).with_stores(&context.stores).open()?;
         if folder.is_file()? {
-            return Err(Fault::user(format!("`{folder}` is a file: name a folder for checkpoints")));
+            return Err(
+                Fault::user(format!("`{folder}` is a file: name a folder for checkpoints")).kind(FaultKind::InvalidJob)
+            );
         }
         Ok(Self { folder })
     }
@@ -60,7 +62,8 @@ impl CheckpointFolder {
             true => Err(Fault::user(format!(
                 "{} has a {MANIFEST}, as models, exports and deltas have: name a folder of its own for checkpoints",
                 self.folder
-            ))),
+            ))
+            .kind(FaultKind::InvalidJob)),
         }
     }
 
@@ -85,7 +88,8 @@ impl CheckpointFolder {
     /// As [`numbers`](Self::numbers), for a folder that must have checkpoints, and `number` among them.
     ///
     /// # Errors
-    /// A user fault if it has none, or others; then the fault lists these. An external fault if the store fails.
+    /// A user fault of the kind [`FaultKind::NotFound`] if it has none, or others; then the fault lists these. An external fault if the
+    /// store fails.
     pub fn numbers_with(&self, number: Option<u64>) -> Result<Vec<u64>, Fault> {
         let numbers = self.numbers()?;
         if numbers.is_empty() {
@@ -94,13 +98,13 @@ impl CheckpointFolder {
         if let Some(number) = number.filter(|number| !numbers.contains(number)) {
             let there: Vec<String> = numbers.iter().map(u64::to_string).collect();
             let message = format!("{} has no checkpoint {number}, it has: {}", self.folder, there.join(", "));
-            return Err(Fault::user(message));
+            return Err(Fault::user(message).kind(FaultKind::NotFound));
         }
         Ok(numbers)
     }
 
     pub(super) fn has_none(&self) -> Fault {
-        Fault::user(format!("{} has no checkpoints", self.folder))
+        Fault::user(format!("{} has no checkpoints", self.folder)).kind(FaultKind::NotFound)
     }
 
     /// The manifest of a checkpoint.
@@ -128,9 +132,9 @@ impl CheckpointFolder {
     /// The newest checkpoint that is whole: reads all its files. Logs damaged checkpoints and passes over them.
     ///
     /// # Errors
-    /// An external fault if the store fails; a user fault if a file may not be read, if there are checkpoints and none is whole, or if
-    /// another version of the program wrote the newest. A run that went on from an older one would repeat the work of the newest checkpoint
-    /// and replace it.
+    /// An external fault if the store fails; a user fault if a file may not be read, if there are checkpoints and none is whole
+    /// ([`FaultKind::Damaged`]), or if another version of the program wrote the newest. A run that went on from an older one would repeat
+    /// the work of the newest checkpoint and replace it.
     pub fn latest(&self) -> Result<Option<CheckpointManifest>, Fault> {
         let mut damaged = DamagedCheckpoints::default();
         loop {
@@ -170,9 +174,9 @@ impl CheckpointFolder {
             }
         }
         match because {
-            Some(fault) if found > 0 => {
-                Err(Fault::user(format!("no checkpoint in {} is whole", self.folder)).because(fault))
-            }
+            Some(fault) if found > 0 => Err(Fault::user(format!("no checkpoint in {} is whole", self.folder))
+                .kind(FaultKind::Damaged)
+                .because(fault)),
             _ => Ok(None),
         }
     }
@@ -264,9 +268,10 @@ impl CheckpointFolder {
 
     /// The fault of a try to write checkpoint `number` of `run`. A compaction to a checkpoint of this number removes the files of all other
     /// tries, also those that HDFS has under their hidden names: then the fault is external, because the next try succeeds. The fault is
-    /// also external if another process of this run made the checkpoint: [`next_number`](Self::next_number) tells the two cases apart.
+    /// also external if another process of this run made the checkpoint: [`next_number`](Self::next_number) tells the two cases apart. It
+    /// has no kind: after one of the kind [`FaultKind::Overtaken`] a run makes no more checkpoints.
     pub(super) fn overtaken(&self, number: u64, run: u64, fault: Fault) -> Fault {
-        // External faults are tried again as they are. The fault of a file that is gone has lost its kind if it comes from a ps.
+        // External faults are tried again as they are.
         if fault.domain != Domain::User {
             return fault;
         }

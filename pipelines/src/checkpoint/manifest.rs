@@ -238,7 +238,8 @@ impl CheckpointManifest {
             "checkpoint {} is of another job: {}; go on with its job, or name another checkpoint.to",
             self.number,
             differences.join(", ")
-        )))
+        ))
+        .kind(FaultKind::InvalidJob))
     }
 
     /// A run of fewer `epochs` would have rows of later epochs in its model.
@@ -251,7 +252,8 @@ impl CheckpointManifest {
             "checkpoint {} has trained on rows of {begun} epochs, and data.epochs is {epochs}: set data.epochs to {begun} or more, or go \
              on from an earlier checkpoint (--resume-from) into another checkpoint.to",
             self.number
-        )))
+        ))
+        .kind(FaultKind::InvalidJob))
     }
 
     /// Drops the evaluations if `job` cannot compare their values: they are of another label, or have no value of its metric. A point does
@@ -294,7 +296,8 @@ pub(crate) fn check_rows(before: &DataPlan, now: &DataPlan) -> Result<(), Fault>
     let Some(what) = now.difference(&same_epochs) else { return Ok(()) };
     Err(Fault::user(format!(
         "the rows are not those of the checkpoint: {what}; go on with the same files, or begin a new run with another checkpoint.to"
-    )))
+    ))
+    .kind(FaultKind::BadData))
 }
 
 /// The label that evaluations of a job compare.

@@ -65,7 +65,7 @@ fn open(
             }
             _ => return Ok(None),
         };
-        return Err(Fault::user(flag));
+        return Err(Fault::user(flag).kind(FaultKind::InvalidJob));
     };
     let folder = CheckpointFolder::open(to, context)?;
     let from = options.from.as_ref().map(|from| NamedCheckpoint::open(from, context)).transpose()?;
@@ -77,18 +77,21 @@ fn open(
         return Err(Fault::user(format!(
             "checkpoint.from and checkpoint.to are both {to}: --resume goes on from the newest checkpoint there; to go on from \
              another one, name a new folder for the run's own (checkpoint.to), so that those of the earlier run stay"
-        )));
+        ))
+        .kind(FaultKind::InvalidJob));
     }
     match folder.numbers()?.last() {
         Some(newest) if !resume && from.is_some() => Err(Fault::user(format!(
             "{to} has checkpoints of an earlier run, the newest is number {newest}: name another folder (checkpoint.to) for the \
              run that goes on from {}, or add --resume to go on from number {newest} instead",
             from.map(|from| from.to_string()).unwrap_or_default()
-        ))),
+        ))
+        .kind(FaultKind::InvalidJob)),
         Some(newest) if !resume => Err(Fault::user(format!(
             "{to} has checkpoints of an earlier run, the newest is number {newest}: add --resume to go on from it, or name \
              another folder (checkpoint.to)"
-        ))),
+        ))
+        .kind(FaultKind::InvalidJob)),
         _ => Ok(Some((folder, from))),
     }
 }
@@ -197,7 +200,8 @@ pub(crate) fn load_rows(
             "checkpoint {} has {} tables, expected one",
             manifest.number,
             manifest.tables.len()
-        )));
+        ))
+        .kind(FaultKind::OtherVersion));
     };
     // The job is the same, but lifetimes count steps, whose rows depend on the number of trainers.
     if layers.config.clone().with_lifetimes_of(table.config()) != *table.config() {
@@ -206,7 +210,8 @@ pub(crate) fn load_rows(
             manifest.number,
             layers.config,
             table.config()
-        )));
+        ))
+        .kind(FaultKind::InvalidJob));
     }
     table_rows::load(&folder.folder, layers, table)
 }
@@ -225,7 +230,8 @@ pub(crate) fn load_trainer(
                 "checkpoint {} has {} files of dense parameters, expected one: placement.dense must be as it was",
                 manifest.number,
                 files.len()
-            )));
+            ))
+            .kind(FaultKind::InvalidJob));
         }
     };
     let CheckpointManifest { job, position, kept, metrics, types, lists, .. } = manifest;
@@ -258,7 +264,7 @@ pub(crate) fn dense_blocks(
         let tensors = dense_state::read(&folder.folder, entry)?;
         blocks.push(ParamBlock::restored(optimizer, &tensors).map_err(|e| {
             let what = format!("checkpoint {} has no dense blocks of ps processes", manifest.number);
-            Fault::user(format!("{what}: placement.dense must be as it was")).because(e)
+            Fault::user(format!("{what}: placement.dense must be as it was")).kind(FaultKind::InvalidJob).because(e)
         })?);
     }
     ParamBlock::joined(&blocks).map_err(model_fault)

@@ -434,7 +434,7 @@ mod tests {
         let fails = waits();
         assert_eq!(find(&fails, false), Err((Domain::External, FaultKind::Unsaved)));
         let RunPhase::Failed(failure) = fails.state.lock().status().phase else { panic!("the run has not failed") };
-        assert!(failure.unsaved && failure.message.contains("has no checkpoint now"), "{failure:?}");
+        assert!(failure.kind == FaultKind::Unsaved && failure.message.contains("has no checkpoint now"), "{failure:?}");
         let stops = waits();
         assert_eq!((find(&stops, true), stops.lacks_origin()), (Ok(()), true), "it was told to end");
     }

@@ -128,7 +128,7 @@ impl Member {
             return fault;
         }
         let damaged = fault.kind == FaultKind::Damaged;
-        let request = CannotStartRequest { role, rank, attempt, failure: Failure::of(&fault), damaged };
+        let request = CannotStartRequest { role, rank, attempt, failure: Failure::of(&fault) };
         let what = coordinator(peer);
         let retry = Retry::within(DEADLINE);
         let told = retry.run(&what, || peer.action::<_, ()>("coordinator.cannot_start", &request, DEADLINE)).await;
@@ -392,7 +392,7 @@ async fn send_heartbeats(
                     }
                     continue;
                 };
-                Failure::new(Domain::External, message)
+                Failure { kind: FaultKind::Unreachable, ..Failure::new(Domain::External, message) }
             }
             Err(fault) => Failure::of(&fault),
         };

@@ -117,9 +117,8 @@ pub(crate) struct CannotStartRequest {
     pub(crate) rank: u32,
     /// The attempt of its plan.
     pub(crate) attempt: u64,
+    /// If its kind is [`FaultKind::Damaged`], an older checkpoint may do.
     pub(crate) failure: Failure,
-    /// A file is damaged: an older checkpoint may do.
-    pub(crate) damaged: bool,
 }
 
 /// The body of `heartbeat`, `leaving`, `drain`, `without_checkpoint` and `over`.
@@ -247,52 +246,46 @@ pub struct Failure {
     pub domain: Domain,
     /// Where the run failed, and why.
     pub message: String,
-    /// The run has not failed, but this member's attempt is over, and the member must join the next one.
+    /// What went wrong. [`FaultKind::RolledBack`]: the run has not failed, but this member's attempt is over, and the member must join the
+    /// next one. [`FaultKind::Drained`]: the run was asked to end and left a checkpoint.
     #[serde(default)]
-    pub rolled_back: bool,
-    /// The run was asked to end and left a checkpoint.
-    #[serde(default)]
-    pub drained: bool,
-    /// The training has ended, but its model could not be saved at `output.model`, or it was drained and has no checkpoint.
-    #[serde(default)]
-    pub unsaved: bool,
+    pub kind: FaultKind,
 }
 
 impl Failure {
     pub(crate) fn new(domain: Domain, message: impl Into<String>) -> Self {
-        Self { domain, message: message.into(), rolled_back: false, drained: false, unsaved: false }
+        Self { domain, message: message.into(), kind: FaultKind::Other }
+    }
+
+    /// The run has ended because a process was asked to end.
+    pub(crate) fn drained(message: impl Into<String>) -> Self {
+        Self { kind: FaultKind::Drained, ..Self::new(Domain::External, message) }
     }
 
     /// The failure that a member reports or receives because of `fault`.
     pub(crate) fn of(fault: &Fault) -> Self {
-        Self {
-            drained: fault.kind == FaultKind::Drained,
-            rolled_back: fault.kind == FaultKind::RolledBack,
-            unsaved: fault.kind == FaultKind::Unsaved,
-            ..Self::new(fault.domain, fault.to_string())
-        }
+        let kind = match fault.kind {
+            // A stage or a service of that process has ended. The others would take it for one of their own.
+            FaultKind::Stopped => FaultKind::Other,
+            kind => kind,
+        };
+        Self { kind, ..Self::new(fault.domain, fault.to_string()) }
     }
 
     /// The attempt of a member is over.
     pub(crate) fn rolled_back() -> Self {
-        let message = "the run has begun a new attempt: this process joins it".to_owned();
-        Self { rolled_back: true, ..Self::new(Domain::External, message) }
+        let message = "the run has begun a new attempt: this process joins it";
+        Self { kind: FaultKind::RolledBack, ..Self::new(Domain::External, message) }
     }
 
     /// The fault that every member ends with.
     pub fn fault(&self) -> Fault {
-        let kind = match self {
-            Self { rolled_back: true, .. } => FaultKind::RolledBack,
-            Self { drained: true, .. } => FaultKind::Drained,
-            Self { unsaved: true, .. } => FaultKind::Unsaved,
-            _ => FaultKind::Other,
-        };
         match self.domain {
             Domain::User => Fault::user(self.message.clone()),
             Domain::External => Fault::external(self.message.clone()),
             Domain::Internal => Fault::internal(self.message.clone()),
         }
-        .kind(kind)
+        .kind(self.kind)
     }
 }
 
@@ -347,6 +340,23 @@ pub(crate) fn job_digest(job: &Job) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_fault_of_a_failure_has_the_kind_of_the_fault_that_was_reported() {
+        use FaultKind::{Damaged, Drained, NoSpace, NonFinite, Other, RolledBack, Stopped, Unreachable, Unsaved};
+        let sent = |kind: FaultKind| {
+            let failure = Failure::of(&Fault::user("a").kind(kind));
+            let came: Failure = serde_json::from_slice(&serde_json::to_vec(&failure).unwrap()).unwrap();
+            assert_eq!(came, failure);
+            came.fault().kind
+        };
+        for kind in [Damaged, Drained, NoSpace, NonFinite, Other, RolledBack, Unreachable, Unsaved] {
+            assert_eq!(sent(kind), kind);
+        }
+        assert_eq!(sent(Stopped), Other);
+        let later = r#"{"domain": "user", "message": "a", "kind": "of_a_later_version"}"#;
+        assert_eq!(serde_json::from_str::<Failure>(later).unwrap().kind, Other);
+    }
 
     #[test]
     fn the_digest_covers_what_is_trained_but_not_how_fast() {

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_actors::{Domain, Fault};
+use forebay_actors::{Domain, Fault, FaultKind};
 use forebay_connectors::DataPlan;
 use forebay_job::{DenseAt, Job};
 
@@ -347,7 +347,7 @@ impl RunState {
             self.progressed = now;
         }
         if let Err(fault) = counted {
-            self.fail_run(Failure::new(fault.domain, fault.to_string()));
+            self.fail_run(Failure::of(&fault));
             return Err(fault);
         }
         if completed.gives_back {
@@ -457,7 +457,7 @@ impl RunState {
     fn fail_run(&mut self, failure: Failure) {
         // The first fault wins, and a run that is over stays over.
         if !matches!(self.phase, RunPhase::Failed(_) | RunPhase::Over) {
-            match failure.drained {
+            match failure.kind == FaultKind::Drained {
                 true => tracing::info!("{}", failure.message),
                 false => tracing::error!("the run has failed: {}", failure.message),
             }
@@ -478,7 +478,7 @@ impl RunState {
                 format!("stopped before the first {first}: the run has trained on no rows")
             }
         };
-        self.fail_run(Failure { drained: true, ..Failure::new(Domain::External, message) });
+        self.fail_run(Failure::drained(message));
     }
 
     fn finish_if_done(&mut self) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 
 /// Blocks begin at multiples of this many values.
 const ALIGN: usize = 16;
@@ -21,7 +21,8 @@ pub(super) fn check_finite(grads: &[f32]) -> Result<(), Fault> {
             "{bad} of {} dense gradients are NaN or infinite; nothing was changed; lower the learning rate or clip \
              gradients",
             grads.len()
-        ))),
+        ))
+        .kind(FaultKind::NonFinite)),
     }
 }
 

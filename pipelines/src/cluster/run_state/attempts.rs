@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_actors::{Domain, Fault};
+use forebay_actors::{Domain, Fault, FaultKind};
 
 use super::super::members::{self, Role};
 use super::super::messages::{
@@ -116,13 +116,16 @@ impl RunState {
     /// A process cannot load what the attempt goes on from. If that is a checkpoint, and it is damaged, the run begins anew from an
     /// older one; else the run fails.
     pub(in crate::cluster) fn cannot_start(&mut self, request: CannotStartRequest, now: Instant) {
-        let CannotStartRequest { role, rank, attempt, failure, damaged } = request;
+        let CannotStartRequest { role, rank, attempt, failure } = request;
         if attempt != self.attempt {
             return;
         }
         let failure = Failure { message: format!("{role} {rank}: {}", failure.message), ..failure };
         match self.origin.as_ref().and_then(|origin| origin.checkpoint) {
-            Some(checkpoint) if damaged && !matches!(self.phase, RunPhase::Over | RunPhase::Failed(_)) => {
+            Some(checkpoint)
+                if failure.kind == FaultKind::Damaged
+                    && !matches!(self.phase, RunPhase::Over | RunPhase::Failed(_)) =>
+            {
                 Arc::make_mut(&mut self.damaged).add(checkpoint, failure.fault());
                 self.begin_attempt(&format!("checkpoint {} is damaged", checkpoint.number), now);
             }
@@ -168,7 +171,7 @@ impl RunState {
             None => self.end_drained(),
             Some(_) => {
                 let message = format!("stopped without {}", members::name((role, rank)));
-                self.fail_run(Failure { drained: true, ..Failure::new(Domain::External, message) });
+                self.fail_run(Failure::drained(message));
             }
         }
     }
@@ -176,7 +179,10 @@ impl RunState {
     /// How long the coordinator waits, after the end of the run, for processes that do not know of the end yet.
     pub(in crate::cluster) fn notify_timeout(&self) -> Duration {
         match &self.phase {
-            RunPhase::Failed(failure) if failure.domain != Domain::External || failure.drained || failure.unsaved => {
+            RunPhase::Failed(failure)
+                if failure.domain != Domain::External
+                    || matches!(failure.kind, FaultKind::Drained | FaultKind::Unsaved) =>
+            {
                 let heard = |role, rank| self.members.was_heard_of(role, rank);
                 self.end_notices.timeout_after_failure(&self.members.present().collect(), heard)
             }
@@ -391,7 +397,8 @@ mod tests {
     #[test]
     fn the_coordinator_does_not_wait_for_the_process_that_reported_the_fault() {
         let (job, now) = (Job::default(), Instant::now());
-        for (domain, drained) in [(Domain::User, false), (Domain::External, true), (Domain::External, false)] {
+        let (drained, other) = (FaultKind::Drained, FaultKind::Other);
+        for (domain, kind) in [(Domain::User, other), (Domain::External, drained), (Domain::External, other)] {
             let mut run = RunState::new(&job, 7, now);
             let digest = job_digest(&job);
             run.plan(
@@ -411,9 +418,9 @@ mod tests {
                 sampled_settings,
             };
             let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
-            let failure = Failure { drained, ..Failure::new(domain, "stopped") };
+            let failure = Failure { kind, ..Failure::new(domain, "stopped") };
             run.fail(FailRequest { member, failure }, now).unwrap();
-            assert_eq!(run.notify_timeout(), Duration::ZERO, "{domain:?}, drained: {drained}");
+            assert_eq!(run.notify_timeout(), Duration::ZERO, "{domain:?}, {kind}");
         }
     }
 }

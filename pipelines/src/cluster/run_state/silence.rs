@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay_actors::{Domain, commas, counted};
+use forebay_actors::{Domain, FaultKind, commas, counted};
 
 use super::super::members::{self, MemberState, Role};
 use super::super::messages::{Failure, RunPhase};
@@ -68,7 +68,7 @@ impl RunState {
                 lost.join(", "),
                 timeout.as_secs_f64()
             );
-            return self.fail_run(Failure::new(Domain::External, message));
+            return self.fail_run(Failure { kind: FaultKind::Timeout, ..Failure::new(Domain::External, message) });
         }
         let (logged_at, logged) = &self.last_logged;
         if now.duration_since(*logged_at) > WARN_AFTER_SILENCE || (missing != *logged && waited > LOG_MISSING_AFTER) {
@@ -97,7 +97,8 @@ impl RunState {
             .collect();
         let checkpoints = self.settings.checkpoints;
         if let Some(silent) = silent.iter().find(|silent| silent.waited(checkpoints) > timeout) {
-            return self.fail_run(Failure::new(Domain::External, silent.describe(checkpoints)));
+            let message = silent.describe(checkpoints);
+            return self.fail_run(Failure { kind: FaultKind::Unreachable, ..Failure::new(Domain::External, message) });
         }
         if let Some(first) = silent.first()
             && now.duration_since(self.last_logged.0) > WARN_AFTER_SILENCE

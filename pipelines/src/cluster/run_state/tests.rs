@@ -90,8 +90,9 @@ fn a_damaged_checkpoint_is_given_up_and_what_is_no_damage_ends_the_run() {
     job.checkpoint.to = Some("checkpoints".into());
     let mut run = RunState::new(&job, 6, now);
     let says = |run: &mut RunState, attempt, damaged| {
-        let failure = Failure::new(Domain::User, "rows are damaged");
-        let request = CannotStartRequest { role: Role::Ps, rank: 0, attempt, failure, damaged };
+        let kind = if damaged { FaultKind::Damaged } else { FaultKind::BadData };
+        let failure = Failure { kind, ..Failure::new(Domain::User, "rows are damaged") };
+        let request = CannotStartRequest { role: Role::Ps, rank: 0, attempt, failure };
         run.cannot_start(request, now);
     };
     let begins = |run: &mut RunState, number| {
@@ -417,7 +418,7 @@ fn a_run_that_is_drained_before_its_trainer_joins_ends_at_once() {
     let ps = join(&mut run, &job, Role::Ps, 0, now);
     run.drain(ps, now).unwrap();
     let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits for the trainer") };
-    assert!(failure.drained && failure.message.contains("no rows"), "{}", failure.message);
+    assert!(failure.kind == FaultKind::Drained && failure.message.contains("no rows"), "{}", failure.message);
 }
 
 /// A bug: a run that was drained before the coordinator had found the checkpoint said that it has trained on no rows.
@@ -438,7 +439,7 @@ fn a_run_that_is_drained_says_what_it_goes_on_from_as_far_as_that_is_known() {
         }
         run.begin_drain();
         let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits: {words}") };
-        assert!(failure.drained && failure.message.contains(words), "{}", failure.message);
+        assert!(failure.kind == FaultKind::Drained && failure.message.contains(words), "{}", failure.message);
     }
 }
 
@@ -496,7 +497,7 @@ fn that_the_last_checkpoint_cannot_be_written_drains_the_run_and_counts_in_its_a
     assert_eq!(run.drain_without_checkpoint(trainer, now).unwrap_err().kind, FaultKind::RolledBack);
     run.set_origin(8, Origin::default());
     let RunPhase::Failed(failure) = run.status().phase else { panic!("it goes on") };
-    assert!(failure.drained, "{}", failure.message);
+    assert!(failure.kind == FaultKind::Drained, "{}", failure.message);
 }
 
 /// A bug: the data changed between two attempts. Without checkpoints, the second attempt read the data that was left, and ended without a
@@ -544,7 +545,7 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     let trainer = join(&mut run, &job, Role::Trainer, 0, now);
     let reader = join(&mut run, &job, Role::Reader, 0, now);
     run.leave(reader, Vec::new(), now).unwrap();
-    let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
+    let failure = Failure::drained("stopped");
     run.fail(FailRequest { member: trainer, failure }, now).unwrap();
     assert_eq!(run.notify_timeout(), Duration::ZERO);
     // A reader that is started in its place must be told.
@@ -554,7 +555,7 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     let reader = join(&mut run, &job, Role::Reader, 0, now);
     run.leave(reader, Vec::new(), now).unwrap();
     asks(&mut run, Role::Reader, 2);
-    let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
+    let failure = Failure::drained("stopped");
     run.fail(FailRequest { member: trainer, failure }, now).unwrap();
     assert!(run.notify_timeout() > Duration::ZERO);
     // It is killed, and its parent process says so.
@@ -622,7 +623,7 @@ fn the_end_of_a_run_that_is_stopped_before_it_begins_waits_for_no_process_that_h
     gone.iter().for_each(|process| run.gone(process, now).unwrap());
     assert_eq!(run.status().phase, RunPhase::Gathering, "they may be started again");
     run.drain(ps, now).unwrap();
-    assert!(matches!(run.status().phase, RunPhase::Failed(failure) if failure.drained));
+    assert!(matches!(run.status().phase, RunPhase::Failed(failure) if failure.kind == FaultKind::Drained));
     run.mark_notified_if_ended(ps.role, ps.rank);
     assert_eq!(run.notify_timeout(), Duration::ZERO);
     // One that is started again asks, and hears it.
@@ -645,7 +646,7 @@ fn a_run_that_cannot_begin_without_a_process_that_has_ended_for_good_ends_at_onc
         assert_eq!(run.status().phase, RunPhase::Gathering, "it begins without a reader that the job does not name");
         run.has_ended(ended.0, ended.1);
         let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits for {ended:?}") };
-        assert!(failure.drained, "{}", failure.message);
+        assert!(failure.kind == FaultKind::Drained, "{}", failure.message);
         [ps, reader].iter().for_each(|member| run.mark_notified_if_ended(member.role, member.rank));
         assert_eq!(run.notify_timeout(), Duration::from_secs(2), "the last process was never heard of");
     }
@@ -666,7 +667,9 @@ fn a_run_under_way_ends_without_a_ps_and_drains_without_a_trainer_of_its_steps()
         run.has_ended(ended.0, ended.1);
         match run.status().phase {
             RunPhase::Draining => assert_eq!(ended, (Role::Trainer, 1)),
-            RunPhase::Failed(failure) => assert!(failure.drained && ended != (Role::Trainer, 1), "{}", failure.message),
+            RunPhase::Failed(failure) => {
+                assert!(failure.kind == FaultKind::Drained && ended != (Role::Trainer, 1), "{}", failure.message)
+            }
             phase => panic!("{ended:?}: {phase:?}"),
         }
     }

@@ -37,7 +37,7 @@ impl ClusterSession {
         self.io.block_on(async {
             let fault = match self.status().phase {
                 // The coordinator knows the failure, and may have ended since.
-                RunPhase::Failed(failure) if failure.rolled_back => {
+                RunPhase::Failed(failure) if failure.kind == FaultKind::RolledBack => {
                     tracing::info!(%fault, "this process could not go on, and the run has begun a new attempt");
                     failure.fault()
                 }
@@ -61,8 +61,10 @@ impl ClusterSession {
     /// without leaves after a fault of a disk or a network, and when it is told to end: a later process of its rank may join. Returns the
     /// fault to end with, as [`fail`](Self::fail).
     pub(crate) fn cannot_start(&self, fault: Fault) -> Fault {
+        // A run that has failed because of damage has said so to its other processes, whose own parts are whole.
+        let of_run = || matches!(self.status().phase, RunPhase::Failed(failure) if failure.kind == FaultKind::Damaged);
         match fault.kind {
-            FaultKind::Damaged => self.io.block_on(self.member.cannot_go_on(fault)),
+            FaultKind::Damaged if !of_run() => self.io.block_on(self.member.cannot_go_on(fault)),
             FaultKind::RolledBack => self.fail(fault),
             _ if self.may_leave && fault.domain == Domain::External => self.leave_unused(fault),
             _ => self.fail(fault),
@@ -127,7 +129,7 @@ impl ClusterSession {
     pub fn leave(self) {
         let knows_the_end = match self.member.status().phase {
             // Others wait for this process to listen again: it drops its connections at once.
-            RunPhase::Failed(failure) if failure.rolled_back => return,
+            RunPhase::Failed(failure) if failure.kind == FaultKind::RolledBack => return,
             // The coordinator has said so, and may have ended since.
             RunPhase::Over | RunPhase::Failed(_) => true,
             _ => false,

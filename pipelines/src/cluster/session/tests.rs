@@ -134,7 +134,7 @@ fn a_process_that_knows_how_the_run_has_ended_does_not_report_it() {
     let first = run.member(Role::Trainer, 0);
     let process = run.process(Role::Trainer, 1);
     let session = run.join(&process).unwrap();
-    let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
+    let failure = Failure::drained("stopped");
     run.says::<()>(Role::Trainer, 0, "fail", &FailRequest { member: first, failure });
     let ended = run.io.block_on(session.member.wait_until(|_| false)).unwrap_err();
     for fault in [session.fail(ended), session.fail(disk()), session.cannot_start(disk())] {
@@ -142,6 +142,25 @@ fn a_process_that_knows_how_the_run_has_ended_does_not_report_it() {
     }
     session.leave();
     assert!(!run.recorded.has("fail") && !run.recorded.has("leave"), "{:?}", run.recorded.kinds);
+}
+
+/// A process that takes the damage for its own asks for a plan again, and the coordinator may have ended by then.
+#[test]
+fn a_failure_keeps_its_kind_in_other_processes_and_damage_of_another_one_is_not_their_own() {
+    for kind in [FaultKind::NonFinite, FaultKind::Damaged] {
+        let run = TestRun::start(None);
+        let first = run.member(Role::Trainer, 0);
+        let process = run.process(Role::Trainer, 1);
+        let session = run.join(&process).unwrap();
+        let failure = Failure::of(&Fault::user("a fault of trainer 0").kind(kind));
+        run.says::<()>(Role::Trainer, 0, "fail", &FailRequest { member: first, failure });
+        let ended = run.io.block_on(session.member.wait_until(|_| false)).unwrap_err();
+        assert_eq!((ended.domain, ended.kind), (Domain::User, kind), "{ended}");
+        let fault = session.cannot_start(ended);
+        assert_eq!((fault.kind, fault.to_string()), (kind, "trainer 0: a fault of trainer 0".to_owned()));
+        assert!(!run.recorded.has("cannot_start"), "{:?}", run.recorded.kinds);
+        session.leave();
+    }
 }
 
 /// A bug: it ended the run.
@@ -184,7 +203,7 @@ fn a_trainer_that_is_told_to_end_before_it_has_reached_the_ps_gives_up_and_the_r
     std::thread::scope(|scope| {
         let second = scope.spawn(|| ends(1));
         let phase = ends(0);
-        assert!(matches!(&phase, RunPhase::Failed(failure) if failure.drained), "{phase:?}");
+        assert!(matches!(&phase, RunPhase::Failed(failure) if failure.kind == FaultKind::Drained), "{phase:?}");
         assert_eq!(second.join().unwrap(), RunPhase::Running);
     });
 }

@@ -1,6 +1,6 @@
 //! The coordinator's share of a ps: the real state machine, its clock, and its requests.
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 
 use super::super::messages::RunPhase;
 use super::super::run_state::Origin;
@@ -23,7 +23,7 @@ impl World {
             state.tick(instant);
         }
         if let RunPhase::Failed(failure) = state.status().phase {
-            if failure.drained {
+            if failure.kind == FaultKind::Drained {
                 return self.is_drained(pid);
             }
             return Err(format!("the run has failed: {}", failure.message));

@@ -170,7 +170,7 @@ impl SimTrainer {
         if world.told_at.is_none_or(|told| world.published_at < told) {
             return Err("a run ends as drained without a checkpoint since it was told to".into());
         }
-        let failure = Failure { drained: true, ..Failure::new(forebay_actors::Domain::External, "stopped") };
+        let failure = Failure::drained("stopped");
         let call = world.call(pid, (Role::Ps, 0), Request::Fail(FailRequest { member, failure }));
         self.ending = Ending::Drained(call, world.now + SHUTDOWN_DEADLINE);
         Ok(())

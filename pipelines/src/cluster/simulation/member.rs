@@ -1,6 +1,6 @@
 //! What a process does with the answers that it gets, and with what comes on its streams.
 
-use forebay_actors::Domain;
+use forebay_actors::{Domain, FaultKind};
 use forebay_base::mix64;
 
 use super::super::members::Role;
@@ -33,8 +33,9 @@ impl World {
             Answer::Plan(PlanReply::Plan { attempt, checkpoint, .. }) => {
                 if checkpoint.is_some_and(|at| self.is_damaged(at.number, (role, rank))) {
                     self.counted.damaged += 1;
-                    let failure = Failure::new(Domain::User, "its part is damaged");
-                    let request = CannotStartRequest { role, rank, attempt, failure, damaged: true };
+                    let failure =
+                        Failure { kind: FaultKind::Damaged, ..Failure::new(Domain::User, "its part is damaged") };
+                    let request = CannotStartRequest { role, rank, attempt, failure };
                     let call = self.call(pid, (Role::Ps, 0), Request::CannotStart(request));
                     self.processes[pid].cannot_start = Some(call);
                     return Ok(());

@@ -1,6 +1,8 @@
 //! A process of the run, and what it does when it is its turn: it plans, joins, sends heartbeats, and works as a member. It begins
 //! anew when the run does.
 
+use forebay_actors::FaultKind;
+
 use super::super::members::Role;
 use super::super::messages::{JoinRequest, MemberId, ProcessRequest, RunPhase, RunStatus};
 use super::super::run_state::RunState;
@@ -103,7 +105,7 @@ impl Process {
     /// The coordinator's run has ended as drained.
     pub(super) fn has_drained(&self) -> bool {
         let phase = self.coordinator.as_ref().map(|state| state.status().phase);
-        matches!(phase, Some(RunPhase::Failed(failure)) if failure.drained)
+        matches!(phase, Some(RunPhase::Failed(failure)) if failure.kind == FaultKind::Drained)
     }
 
     pub(super) fn describe(&self) -> String {

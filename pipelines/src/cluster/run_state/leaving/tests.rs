@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use forebay_actors::FaultKind;
 use forebay_batches::{BatchId, RowCounts, WindowEnd};
 use forebay_connectors::DataPlan;
 use forebay_job::{Job, StalenessRule};
@@ -178,10 +179,10 @@ fn a_trainer_that_is_told_to_end_while_the_run_drains_drains_with_it() {
     // What is started in their place meanwhile has nothing to do.
     let again = run.process(Role::Trainer, 2);
     assert_eq!(run.plan(&again), PlanReply::Wait);
-    let failure = Failure { drained: true, ..Failure::new(forebay_actors::Domain::External, "stopped") };
+    let failure = Failure::drained("stopped");
     run.state.fail(FailRequest { member: trainers[0], failure }, run.now).unwrap();
     let PlanReply::Failed(failure) = run.plan(&again) else { panic!("it waits") };
-    assert!(failure.drained && run.state.status().attempt == 7);
+    assert!(failure.kind == FaultKind::Drained && run.state.status().attempt == 7);
 }
 
 #[test]
