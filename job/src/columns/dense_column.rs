@@ -159,8 +159,7 @@ impl DenseColumn {
 
     /// Whether the feature is one number, without options other than the transforms `none` and `log1p`.
     pub fn is_plain(&self) -> bool {
-        let plain =
-            self.length.is_none() && matches!(self.transform, Transform::Auto | Transform::None | Transform::Log1p);
+        let plain = self.length.is_none() && self.transform.is_plain();
         plain && !self.takes_nan() && self.clip.is_none() && self.scale.is_none()
     }
 
@@ -189,7 +188,7 @@ impl DenseColumn {
             if !(1..=MOST_NUMBERS).contains(&length) {
                 return refuse(format!("length is {length}, expected 1 to {MOST_NUMBERS}"));
             }
-            if matches!(self.transform, Transform::Hour | Transform::Weekday) {
+            if self.transform.is_calendar_part() {
                 return refuse("length is for lists of numbers, and transform for timestamps: leave one out".into());
             }
             if self.scale.is_some() {
@@ -207,13 +206,13 @@ impl DenseColumn {
             {
                 return refuse("clip.min is above clip.max, or one of them is not a number".into());
             }
-            if matches!(self.transform, Transform::Hour | Transform::Weekday) {
+            if self.transform.is_calendar_part() {
                 return refuse(
                     "clip limits numbers, and the column has timestamps: leave one of clip and transform out".into(),
                 );
             }
         }
-        if self.fill.is_some() && matches!(self.transform, Transform::Hour | Transform::Weekday) {
+        if self.fill.is_some() && self.transform.is_calendar_part() {
             return refuse(
                 "fill is a value of the column, which has timestamps: leave it out, then a missing value is 0, and add \
                  indicator = true to tell it from a 0"
@@ -272,7 +271,7 @@ impl DenseColumn {
             )));
         }
         // `auto` is one of the two in the rows that they describe; the types of other rows are not known here.
-        let of_auto = self.transform == Transform::Auto && matches!(transform, Transform::None | Transform::Log1p);
+        let of_auto = self.transform == Transform::Auto && transform.may_be_auto();
         if (transform != self.transform && !of_auto) || clip != self.clip {
             return Err(Fault::user(format!(
                 "columns.statistics.{name} was computed with another transform or clip than `{name}` has in \

@@ -28,17 +28,91 @@ pub enum Transform {
     AgeHours,
 }
 
+/// What depends on the transform alone. Each answer names all transforms, so that the compiler asks it for a new one.
 impl Transform {
-    /// Whether the transform is one of moments.
-    pub fn is_of_time(self) -> bool {
+    /// The name in a job.
+    pub fn name(self) -> &'static str {
         match self {
-            Self::Hour | Self::Weekday | Self::AgeDays | Self::AgeHours => true,
-            Self::Auto | Self::None | Self::Log1p | Self::Log => false,
+            Self::Auto => "auto",
+            Self::None => "none",
+            Self::Log1p => "log1p",
+            Self::Log => "log",
+            Self::Hour => "hour",
+            Self::Weekday => "weekday",
+            Self::AgeDays => "age_days",
+            Self::AgeHours => "age_hours",
+        }
+    }
+
+    /// Whether the transform takes a part of a moment: the hour or the day of the week.
+    pub fn is_calendar_part(self) -> bool {
+        match self {
+            Self::Hour | Self::Weekday => true,
+            Self::Auto | Self::None | Self::Log1p | Self::Log | Self::AgeDays | Self::AgeHours => false,
         }
     }
 
     /// Whether the transform turns a moment into an age.
     pub fn is_age(self) -> bool {
-        matches!(self, Self::AgeDays | Self::AgeHours)
+        match self {
+            Self::AgeDays | Self::AgeHours => true,
+            Self::Auto | Self::None | Self::Log1p | Self::Log | Self::Hour | Self::Weekday => false,
+        }
+    }
+
+    /// Whether the transform is one of moments.
+    pub fn is_of_time(self) -> bool {
+        self.is_calendar_part() || self.is_age()
+    }
+
+    /// Whether `auto` is this transform in some rows, by the types of their columns.
+    pub fn may_be_auto(self) -> bool {
+        match self {
+            Self::None | Self::Log1p => true,
+            Self::Auto | Self::Log | Self::Hour | Self::Weekday | Self::AgeDays | Self::AgeHours => false,
+        }
+    }
+
+    /// Whether the values are numbers, and the transform is `none` or `log1p`, maybe by the type of the column. The parser is faster then.
+    pub(super) fn is_plain(self) -> bool {
+        self == Self::Auto || self.may_be_auto()
+    }
+
+    /// Whether the transform is `log1p` for a column of integers, or of other numbers.
+    pub fn is_log1p(self, of_integers: bool) -> bool {
+        match self {
+            Self::Auto => of_integers,
+            Self::Log1p => true,
+            Self::None | Self::Log | Self::Hour | Self::Weekday | Self::AgeDays | Self::AgeHours => false,
+        }
+    }
+
+    /// Whether a feature without a scale gets one, or `log1p`, where a sample of its values needs it.
+    pub(super) fn takes_scale_of_sample(self) -> bool {
+        match self {
+            Self::Auto | Self::Hour | Self::Weekday | Self::AgeDays | Self::AgeHours => true,
+            Self::None | Self::Log1p | Self::Log => false,
+        }
+    }
+
+    /// Whether the logarithm `log1p` could take the place of the transform: the values are numbers as they are in the file.
+    pub fn could_be_log1p(self) -> bool {
+        match self {
+            Self::Auto | Self::None => true,
+            Self::Log1p | Self::Log | Self::Hour | Self::Weekday | Self::AgeDays | Self::AgeHours => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transform_has_the_name_that_a_job_gives_it() {
+        use Transform::{AgeDays, AgeHours, Auto, Hour, Log, Log1p, None, Weekday};
+        for transform in [Auto, None, Log1p, Log, Hour, Weekday, AgeDays, AgeHours] {
+            assert_eq!(toml::Value::try_from(transform).unwrap().as_str(), Some(transform.name()));
+        }
     }
 }
