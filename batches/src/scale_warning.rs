@@ -7,8 +7,8 @@ use forebay_actors::commas;
 use forebay_base::listed;
 use forebay_job::{DenseColumn, look_like_counts};
 
-/// Inputs of a model are large if their root mean square is at least this. Two features from 0 to 100 without a scale cost `wide_deep` .1 of
-/// its AUC in one pass (docs/quality.md, "The scale of dense features"). Logarithms of counts and hours of a day are smaller.
+/// Inputs of a model are large if their root mean square is at least this. Two features from 0 to 100 without a scale cost `wide_deep` .1
+/// of its AUC in one pass (docs/quality.md, "The scale of dense features"). Logarithms of counts and hours of a day are smaller.
 const LARGE: f64 = 30.0;
 
 /// Inputs are far from 0 if their mean is at least this, and at least this many standard deviations. Logarithms of ages from 18 to 60 are

@@ -1,8 +1,9 @@
 //! How the workspace hangs together: which crate uses which, no circles of files, unique names, links that lead somewhere, comments that
-//! name files that are there.
+//! name files that are there, lines that are not too long.
 
 mod comments;
 mod conformance;
+mod lines;
 mod modules;
 mod names;
 mod source;

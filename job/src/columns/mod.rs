@@ -55,8 +55,8 @@ pub struct Columns {
     /// }`. `forebay data stats JOB --write` writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<BTreeMap<String, DenseStatistics>>,
-    /// The boundaries of slots with `quantiles`, by column, for instance `{ age = [22.0, 31.0, 45.0] }`. `forebay data stats JOB --write` writes
-    /// it.
+    /// The boundaries of slots with `quantiles`, by column, for instance `{ age = [22.0, 31.0, 45.0] }`. `forebay data stats JOB --write`
+    /// writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantiles: Option<BTreeMap<String, Vec<f64>>>,
     /// Slots: columns with categorical features. A missing value counts as a value; an empty list has no value.

@@ -334,8 +334,8 @@ impl Members {
         lost
     }
 
-    /// (incarnation, address) of each rank of `role`; `None` for a rank that has not joined, and for a trainer that the run goes on without.
-    /// The address of a trainer that reads by itself is empty: no process connects to it.
+    /// (incarnation, address) of each rank of `role`; `None` for a rank that has not joined, and for a trainer that the run goes on
+    /// without. The address of a trainer that reads by itself is empty: no process connects to it.
     pub(crate) fn addresses(&self, role: Role) -> Vec<Option<(u64, String)>> {
         let places = match role {
             Role::Ps => self.expected.ps,
