@@ -12,7 +12,9 @@
 //! ```
 //!
 //! A program makes one [`Stores`] and gives it to inputs and folders ([`Input::with_stores`],
-//! [`staged::Folder::with_stores`]). It holds the IO threads, the open connections and the limits; nothing is global.
+//! [`staged::Folder::with_stores`]). It holds the IO threads, the open connections and the limits. Nothing is global but
+//! what a process has once: the settings of Hadoop that its environment names (`hdfs/hadoop_conf.rs`), whether its log has said that a file
+//! system cannot flush folders (`staged/sync.rs`), tables of constants, and the fail points of tests (`staged/fail_points.rs`).
 //!
 //! Read these files in this order:
 //!
