@@ -10,14 +10,14 @@ use crate::text::number::{is_rounded, loses_digits, parse_integer, parse_number,
 
 /// What the values of a column were so far.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct ValuesSeen {
     integers: bool,
     numbers: bool,
     truths: bool,
     any: bool,
 }
 
-impl Seen {
+impl ValuesSeen {
     const NOTHING: Self = Self { integers: true, numbers: true, truths: true, any: false };
 
     fn add(&mut self, text: &str) {
@@ -60,12 +60,13 @@ impl Seen {
 pub async fn infer_columns<S: Source<Out = Rows>>(source: &mut S, rows: u64) -> Result<Vec<FileColumn>, Fault> {
     let cx = StageCx::detached("infer");
     source.open(&cx).await?;
-    let (mut columns, mut read) = (Vec::<(String, Seen)>::new(), 0);
+    let (mut columns, mut read) = (Vec::<(String, ValuesSeen)>::new(), 0);
     while read < rows {
         let Some(next) = source.next(&cx).await? else { break };
         let batch = next.batch;
         if columns.is_empty() {
-            columns = batch.schema_ref().fields().iter().map(|field| (field.name().clone(), Seen::NOTHING)).collect();
+            columns =
+                batch.schema_ref().fields().iter().map(|field| (field.name().clone(), ValuesSeen::NOTHING)).collect();
         }
         let left = usize::try_from(rows - read).unwrap_or(usize::MAX).min(batch.num_rows());
         for ((_, seen), column) in columns.iter_mut().zip(batch.slice(0, left).columns()) {
@@ -73,11 +74,11 @@ pub async fn infer_columns<S: Source<Out = Rows>>(source: &mut S, rows: u64) -> 
         }
         read += left as u64;
     }
-    let column = |(name, seen): (String, Seen)| FileColumn::new(name, seen.kind()).integers(Integers::AsWritten);
+    let column = |(name, seen): (String, ValuesSeen)| FileColumn::new(name, seen.kind()).integers(Integers::AsWritten);
     Ok(columns.into_iter().map(column).collect())
 }
 
-fn add(seen: &mut Seen, column: &ArrayRef) -> Result<(), Fault> {
+fn add(seen: &mut ValuesSeen, column: &ArrayRef) -> Result<(), Fault> {
     match column.data_type() {
         DataType::Utf8 => column.as_string::<i32>().iter().flatten().for_each(|text| seen.add(text)),
         DataType::List(_) => {
@@ -118,7 +119,7 @@ mod tests {
             (&["true", "1"], ValueKind::Text),
             (&["false", "no"], ValueKind::Text),
         ] {
-            let mut seen = Seen::NOTHING;
+            let mut seen = ValuesSeen::NOTHING;
             values.iter().for_each(|value| seen.add(value));
             assert_eq!(seen.kind(), kind, "{values:?}");
         }
