@@ -85,6 +85,7 @@ lint: setup ## fmt, clippy, doc, deny, packages: what CI checks besides the test
 	cargo clippy --workspace -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features torch,s3,otel
 	cargo deny check bans licenses sources
+# --no-verify: verifying would compile every crate once more, from its package. The builds above have compiled the same files.
 	cargo package --workspace --no-verify --allow-dirty
 
 docs: ## docs/job.md and the template of `forebay plan --job-file`, from the doc comments of the job's fields

@@ -34,6 +34,11 @@
 //!                               shard × S  ←───────────┘
 //! ```
 //!
+//! Files of the program: `cli` and `commands/` (a file for each command); `out`, `logs`, `progress`, `scoring_progress`, `rate`,
+//! `time_left` (what it prints), `exit` (exit codes), `stop` (signals), `parent` (processes of `forebay launch`); `report/`, `dashboard/`,
+//! `metrics/`, `tensorboard/`, `spans/` (OpenTelemetry), `usage` (what is known of a run); `listen_address`, `file_limit`, `whole_file`,
+//! `heap`.
+//!
 //! A pipeline is a job file or code:
 //!
 //! ```no_run

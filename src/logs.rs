@@ -68,7 +68,7 @@ impl Logs {
     /// Starts logging.
     pub(crate) fn start(&self) -> Result<(), String> {
         let filter = EnvFilter::try_new(self.filter()).map_err(|e| format!("--log {:?}: {e}", self.filter()))?;
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| out::Logs);
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| out::LogWriter);
         let builder =
             builder.with_ansi(colours(std::io::stderr().is_terminal(), std::env::var_os("NO_COLOR").as_deref()));
         let tell = std::panic::take_hook();

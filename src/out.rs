@@ -210,9 +210,9 @@ impl Drop for LogElsewhere {
 }
 
 /// The writer of the logs, a whole line with each call: standard error, or nowhere if it cannot be written or is not read.
-pub(crate) struct Logs;
+pub(crate) struct LogWriter;
 
-impl Write for Logs {
+impl Write for LogWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &*LOG.read().unwrap_or_else(PoisonError::into_inner) {
             Some(take) => take(String::from_utf8_lossy(bytes).trim_end_matches('\n')),

@@ -48,7 +48,7 @@ const LEAVES: &str =
 pub(crate) struct Stop(Arc<Signals>);
 
 #[derive(Clone, Copy, Default)]
-enum Saving {
+enum SaveState {
     #[default]
     NotBegun,
     Begun,
@@ -69,7 +69,7 @@ struct Signals {
     only_drains: AtomicBool,
     at_once: AtomicBool,
     /// Locked by the handler while it ends the program: no save begins after it has said that nothing is saved.
-    saving: Mutex<Saving>,
+    saving: Mutex<SaveState>,
 }
 
 /// The request of a signal.
@@ -86,9 +86,9 @@ impl Stop {
         Self::listen_with(format, (TRAINING_STOPS, exit::DRAINED), move |signals| {
             let saving = lock(&signals.saving);
             let model = match *saving {
-                Saving::NotBegun => "nothing saved",
-                Saving::Begun => "while the model was saved: it is there whole, or not at all",
-                Saving::Done => "the model is saved",
+                SaveState::NotBegun => "nothing saved",
+                SaveState::Begun => "while the model was saved: it is there whole, or not at all",
+                SaveState::Done => "the model is saved",
             };
             say(format, &format!("stopped at once, {model}"));
             std::process::exit(i32::from(exit::INTERRUPTED));
@@ -129,7 +129,7 @@ impl Stop {
                     false => " (a second Ctrl-C or signal stops at once)",
                 };
                 let first = match signals.ends_with_checkpoint.load(Ordering::SeqCst) {
-                    _ if matches!(*lock(&signals.saving), Saving::Begun) => SAVING_STOPS,
+                    _ if matches!(*lock(&signals.saving), SaveState::Begun) => SAVING_STOPS,
                     _ if signals.leaves.load(Ordering::SeqCst) => LEAVES,
                     true => CHECKPOINT_STOPS,
                     false => first,
@@ -206,9 +206,9 @@ impl Stop {
 
     /// Runs `save`. If a second signal comes during or after it, the handler says whether the model is saved.
     pub(crate) fn while_saving<T>(&self, save: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
-        *lock(&self.0.saving) = Saving::Begun;
+        *lock(&self.0.saving) = SaveState::Begun;
         let saved = save()?;
-        *lock(&self.0.saving) = Saving::Done;
+        *lock(&self.0.saving) = SaveState::Done;
         Ok(saved)
     }
 }

@@ -9,8 +9,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 /// Writes the bytes to a hidden file, then renames it to `path`: if the disk is full, the old content stays. A link stays a link, and a
-/// file keeps its mode. For a pipe or a device, writes the bytes directly. If the process is killed meanwhile, the next write to `path` uses
-/// the hidden file.
+/// file keeps its mode. For a pipe or a device, writes the bytes directly. If the process is killed meanwhile, the next write to `path`
+/// uses the hidden file.
 ///
 /// # Errors
 /// Returns the error of the file system.

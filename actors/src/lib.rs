@@ -79,11 +79,11 @@
 //! 3. `shell`: the only actor, which runs one future per stage. `stage_future`: that future for sources, stages and
 //!    sinks. `service` and `host`: actors that answer calls and outlive a pipeline.
 //! 4. `replicas`, `replicated` and `turn`: one stage in several replicas, and how they keep the order.
-//! 5. `switch`: drain and kill; the first fault wins. `barrier`: marks between batches.
+//! 5. `switch`: drain and kill; the first fault wins. `barrier`: marks between batches. `lock`: a mutex, also after a panic.
 //! 6. `topology`, `closures`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a
-//!    run starts, is controlled, and ends.
+//!    run starts, is controlled, and ends. `results`: what stages leave for the program.
 //! 7. `clock`, `meter`, `timeline`, `ledger`, `plan`, `stage_report`, `machine`, `adjustment`, `report`: the counts, and how they are
-//!    shown.
+//!    shown. `numbers`, `seconds`: numbers and durations in text.
 //! 8. `io_runtime`: the threads for network IO. `testsuite` (feature): checks the rules that every stage,
 //!    sink and source follows. `testsuite/conformance.rs` runs it here, files of the same name run it in other crates.
 //!

@@ -1,9 +1,9 @@
 //! The only actor. It owns one future, which runs a stage from open to finish.
 //!
-//! The handler puts a message into a slot and calls `ctx.wait(Work)`, which holds the mailbox. `Work` polls the future
+//! The handler puts a message into a slot and calls `ctx.wait(HoldMailbox)`, which holds the mailbox. `HoldMailbox` polls the future
 //! until it asks for the next message. The future takes the message out of the slot, and the permit is freed there. So
 //! a stage is plain `async` code that handles one message at a time, and may borrow and hold `!Send` state. A message
-//! costs actix's two allocations (envelope and queue node) and no other: `Work` has no size, so its box does not
+//! costs actix's two allocations (envelope and queue node) and no other: `HoldMailbox` has no size, so its box does not
 //! allocate.
 //!
 //! After each message the shell yields once, so that a mailbox that never empties does not starve the other actors on
@@ -136,7 +136,7 @@ impl<M: Send + 'static> Actor for Shell<M> {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         self.cx.meter().enter(Activity::Busy);
-        ctx.wait(Work);
+        ctx.wait(HoldMailbox);
         ctx.spawn(Watch);
     }
 }
@@ -146,14 +146,14 @@ impl<M: Send + 'static> Handler<Envelope<M>> for Shell<M> {
 
     fn handle(&mut self, envelope: Envelope<M>, ctx: &mut Self::Context) {
         *self.slot.message.borrow_mut() = Some(envelope);
-        ctx.wait(Work);
+        ctx.wait(HoldMailbox);
     }
 }
 
 /// Holds the mailbox until the stage wants its next message.
-struct Work;
+struct HoldMailbox;
 
-impl<M: Send + 'static> ActorFuture<Shell<M>> for Work {
+impl<M: Send + 'static> ActorFuture<Shell<M>> for HoldMailbox {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, shell: &mut Shell<M>, ctx: &mut Context<Shell<M>>, task: &mut Task<'_>) -> Poll<()> {

@@ -1,15 +1,19 @@
 //! Small helpers that several crates of Forebay use.
 //!
-//! - [`SplitMix64`], [`mix64`]: random numbers that a seed determines, the same on every machine
-//! - [`Backoff`]: waits between retries
-//! - [`nearest`]: the name that was probably meant
-//! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads; [`cpu_quota`]: how much its cgroups allow
-//! - [`resident_memory`], [`free_memory`], [`memory_limit`]: memory that this process has, may still take, and may have
-//! - [`LearningRate`]: of the sparse and the dense optimizers; [`LrReductions`]: the reductions of a run
-//! - [`parse_hex`]: hexadecimal numbers in text; [`floor_to_integer`], [`parse_floor`]: numbers rounded down to integers
-//! - [`StrictTables`]: refuses a list of values in place of a table, in all that serde reads
-//! - [`panic_message`]: the text of a panic; [`catch_expected`]: for readers of hostile bytes
-//! - [`is_out_of_memory`]: whether a decoder says that it got no memory
+//! - `random.rs`: random numbers that a seed determines, the same on every machine ([`SplitMix64`], [`mix64`])
+//! - `backoff.rs`: waits between retries ([`Backoff`])
+//! - `names.rs`: the name that was probably meant ([`nearest`]), and short lists of names ([`listed`])
+//! - `cpu.rs`: CPU time of this process and of its threads ([`cpu_seconds`], [`thread_cpu_seconds`]); `cpu_quota.rs`: how much its
+//!   cgroups allow ([`cpu_quota`]); `cgroup.rs`: which cgroups these are
+//! - `memory.rs`, `free_memory.rs`: memory that this process has ([`resident_memory`]), may still take ([`free_memory`]), and may have
+//!   ([`memory_limit`])
+//! - `learning_rate.rs`: rates of the sparse and the dense optimizers ([`LearningRate`]); `lr_reduction.rs`: the reductions of a run
+//!   ([`LrReductions`])
+//! - `hex.rs`: hexadecimal numbers in text ([`parse_hex`]); `floor.rs`: numbers rounded down to integers ([`floor_to_integer`],
+//!   [`parse_floor`])
+//! - `strict_tables.rs`: refuses a list of values in place of a table, in all that serde reads ([`StrictTables`])
+//! - `panic.rs`: the text of a panic ([`panic_message`]), and panics that readers of hostile bytes expect ([`catch_expected`])
+//! - `memory_error.rs`: whether a decoder says that it got no memory ([`is_out_of_memory`])
 
 mod backoff;
 mod cgroup;

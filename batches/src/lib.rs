@@ -8,6 +8,10 @@
 //! ([`Batcher`]: shuffles, cuts, lists every key once), `dedup.rs` (finds equal keys), [`wire`] (batches between processes), `staleness.rs`
 //! (the [`Ticket`] of a batch). `forebay-pipelines` has the other stages and wires all of them.
 //!
+//! Beside them: `column_type.rs` (the types of feature columns, as a manifest stores them), `nullable.rs` (columns with missing values),
+//! `key_sample.rs` (an estimate of the number of keys), and warnings: `labels_seen.rs` (labels that teach nothing), `scale_warning.rs`
+//! (large dense features), `limit_warning.rs` (values beyond the limit of a scale).
+//!
 //! The crate is optimised for speed, unlike `forebay-pipelines`: a loop over rows, keys or values belongs here, or in a crate below.
 
 mod batch;

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use forebay_actors::commas;
 use forebay_base::listed;
-use forebay_job::{DenseColumn, Transform, look_like_counts};
+use forebay_job::{DenseColumn, look_like_counts};
 
-/// Inputs of a model are large if their root mean square is at least this. Two features from 0 to 100 without a scale cost `wide_deep` .1 of
-/// its AUC in one pass (docs/quality.md, "The scale of dense features"). Logarithms of counts and hours of a day are smaller.
+/// Inputs of a model are large if their root mean square is at least this. Two features from 0 to 100 without a scale cost `wide_deep` .1
+/// of its AUC in one pass (docs/quality.md, "The scale of dense features"). Logarithms of counts and hours of a day are smaller.
 const LARGE: f64 = 30.0;
 
 /// Inputs are far from 0 if their mean is at least this, and at least this many standard deviations. Logarithms of ages from 18 to 60 are
@@ -51,12 +51,11 @@ impl UnscaledFeature<'_> {
     /// for features with a scale. A scale for the others.
     fn advice(&self) -> &'static str {
         let [log1p, z_score, clip] = ADVICE;
-        let may_have_logs = matches!(self.spec.transform, Transform::Auto | Transform::None);
         let looks_like_counts = look_like_counts(self.least, self.mean, self.deviation);
         match self.spec.length {
             _ if self.spec.scale.is_some() => clip,
             Some(_) => log1p,
-            None if may_have_logs && looks_like_counts => log1p,
+            None if self.spec.transform.could_be_log1p() && looks_like_counts => log1p,
             None => z_score,
         }
     }
@@ -138,7 +137,7 @@ fn columns_of(found: &[&UnscaledFeature<'_>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use forebay_job::Scale;
+    use forebay_job::{Scale, Transform};
 
     use super::*;
 

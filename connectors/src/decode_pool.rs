@@ -34,7 +34,7 @@ type Job<T> = Box<dyn FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send>;
 
 /// The threads and their decoded items. A drop stops the threads after the item in hand.
 pub(crate) struct DecodePool<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedPool<T>>,
     cx: StageCx,
     growth: DecodeGrowth,
     threads: usize,
@@ -44,16 +44,16 @@ pub(crate) struct DecodePool<T> {
 
 /// Puts jobs into a pool.
 pub(crate) struct JobQueue<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedPool<T>>,
 }
 
 /// Where a job puts its items.
 pub(crate) struct JobOutput<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedPool<T>>,
     number: u64,
 }
 
-struct Shared<T> {
+struct SharedPool<T> {
     state: Mutex<State<T>>,
     /// A job came, or the pool was closed.
     work: Condvar,
@@ -106,7 +106,7 @@ struct JobResult<T> {
     at_store: bool,
 }
 
-impl<T> Shared<T> {
+impl<T> SharedPool<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         // Jobs run outside the lock, so that a panic cannot leave the state half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -142,7 +142,7 @@ impl<T: Send + 'static> DecodePool<T> {
             complete: false,
             closed: false,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedPool {
             state: Mutex::new(state),
             work: Condvar::new(),
             room: Condvar::new(),
@@ -289,7 +289,7 @@ impl<T> JobQueue<T> {
 
 /// Tells a pool what its next job waits for.
 pub(crate) struct Fetches<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedPool<T>>,
 }
 
 impl<T> Clone for Fetches<T> {
@@ -319,7 +319,7 @@ impl<T> Fetches<T> {
 
 /// A fetch under way.
 pub(crate) struct Fetching<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedPool<T>>,
 }
 
 impl<T> Drop for Fetching<T> {
@@ -385,7 +385,7 @@ impl<T: Send + 'static> JobOutput<T> {
     }
 }
 
-fn work<T: Send + 'static>(shared: &Arc<Shared<T>>) {
+fn work<T: Send + 'static>(shared: &Arc<SharedPool<T>>) {
     loop {
         let mut state = shared.lock();
         let (number, job) = loop {

@@ -227,7 +227,8 @@ impl FileSource {
     }
 }
 
-/// The futures are in boxes so that the code of all sources is compiled in this crate, and not in each one that reads files (docs/adr/0006).
+/// The futures are in boxes so that the code of all sources is compiled in this crate, and not in each one that reads files
+/// (docs/adr/0006).
 impl FileSource {
     fn opened<'a>(&'a mut self, cx: &'a StageCx) -> LocalBoxFuture<'a, Result<(), Fault>> {
         async move {

@@ -12,21 +12,24 @@
 //! ```
 //!
 //! A program makes one [`Stores`] and gives it to inputs and folders ([`Input::with_stores`],
-//! [`staged::Folder::with_stores`]). It holds the IO threads, the open connections and the limits; nothing is global.
+//! [`staged::Folder::with_stores`]). It holds the IO threads, the open connections and the limits. Nothing is global but
+//! what a process has once: the settings of Hadoop that its environment names (`hdfs/hadoop_conf.rs`), whether its log has said that a file
+//! system cannot flush folders (`staged/sync.rs`), tables of constants, and the fail points of tests (`staged/fail_points.rs`).
 //!
 //! Read these files in this order:
 //!
-//! 1. `disks`, `stores`, `hdfs/`, `s3`, `store_error`: the stores, and faults from their errors.
-//! 2. `file`, `partition/`, `partition_columns`, `input/`: which files there are, and which folders a predicate selects.
-//! 3. `options`, `rows`, `split`, `lease`, `window`: the output of a source, and its order.
-//! 4. `prefetch`, `decode_pool`: fetching ahead and decoding, the same for every source.
+//! 1. `disks`, `stores`, `hdfs/`, `s3`, `store_error`: the stores, and faults from their errors. `throttle`: a slow store, for tests.
+//! 2. `file`, `partition/`, `partition_columns`, `input/`: which files there are, and which folders a predicate selects. `identity`:
+//!    whether they are the same files as before. `names`: names of columns in messages.
+//! 3. `options`, `rows`, `row_places`, `split`, `lease`, `window`: the output of a source, and its order. `nested`: the fields in a type.
+//! 4. `prefetch`, `decode_pool`, `decode_growth`, `next_rows`: fetching ahead and decoding on several threads, the same for every source.
 //! 5. `column_types`, `typed_columns`, `typed_splits`, `requests`: files whose columns have types, and which ranges are read.
 //!    `parquet/`, `arrow_ipc/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `json_lines/`, `synthetic/`, `stream`: the
 //!    sources. `format`, `format_of`, `file_source`: the source of files in a format.
 //! 6. `staged/`, `convert/`: folders that appear whole or not at all, and rows written into them. `inspect/`: what data
 //!    there is.
 //!
-//! No file imports one that comes after it in this list.
+//! No file imports one that comes after it in this list, except for `row_places`, which imports `text/lines_before.rs`.
 
 mod column_types;
 mod decode_growth;

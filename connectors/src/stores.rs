@@ -23,9 +23,9 @@ use crate::store_error::{io_fault, one_line, unreadable};
 /// Network stores work on the IO runtime for every calling thread: connections outlive pipelines, and many connections need more than one
 /// thread. An opened store keeps the runtime alive.
 #[derive(Clone)]
-pub struct Stores(Arc<Shared>);
+pub struct Stores(Arc<SharedStores>);
 
-struct Shared {
+struct SharedStores {
     io: IoRuntime,
     hdfs: Arc<hdfs::Shared>,
     /// By root, see [`Stores::root`].
@@ -37,7 +37,7 @@ impl Stores {
     /// Stores that work on the threads of `io`.
     pub fn new(io: IoRuntime) -> Self {
         let hdfs = Arc::new(hdfs::Shared::new(io.clone()));
-        Self(Arc::new(Shared { io, hdfs, opened: Mutex::default(), disks: TriedDisks::default() }))
+        Self(Arc::new(SharedStores { io, hdfs, opened: Mutex::default(), disks: TriedDisks::default() }))
     }
 
     /// The runtime that the stores work on.

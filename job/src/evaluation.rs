@@ -20,8 +20,8 @@ pub struct EvaluationOptions {
     /// Default: the first label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// Columns, such as the country: evaluation also measures the rows of each value, for the 50 values with the most rows. With `group`, also
-    /// their GAUC.
+    /// Columns, such as the country: evaluation also measures the rows of each value, for the 50 values with the most rows. With `group`,
+    /// also their GAUC.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<String>,
     /// Evaluate the model on `data.eval` during training: after this many epochs or rows, at the next end of a batch, and after the last

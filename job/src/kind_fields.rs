@@ -4,33 +4,25 @@
 use forebay_actors::Fault;
 use forebay_models::{Activation, CrossStructure, Norm, Similarity};
 
+use super::model::TowerUse;
 use super::{ModelKind, ModelOptions, TowerLoss};
 
-/// All kinds with a tower, and the kind of a program's own models.
-const TOWERS: &[ModelKind] = &[
-    ModelKind::WideDeep,
-    ModelKind::DeepFm,
-    ModelKind::DcnV2,
-    ModelKind::CtrDnn,
-    ModelKind::SharedBottom,
-    ModelKind::Mmoe,
-    ModelKind::Esmm,
-    ModelKind::Din,
-    ModelKind::FinalMlp,
-    ModelKind::TwoTowers,
-    ModelKind::Custom,
-    ModelKind::Own,
-];
-const CUSTOM: &[ModelKind] = &[ModelKind::Custom];
-const CROSSES: &[ModelKind] = &[ModelKind::DcnV2, ModelKind::Custom];
-const FINAL_MLP: &[ModelKind] = &[ModelKind::FinalMlp];
-const TWO_TOWERS: &[ModelKind] = &[ModelKind::TwoTowers];
+/// Whether a kind reads a field.
+type Reads = fn(ModelKind) -> bool;
+
+const TOWERS: Reads = |kind| kind.tower() != TowerUse::Never;
+const LABEL_TOWERS: Reads = |kind| matches!(kind, ModelKind::SharedBottom | ModelKind::Mmoe);
+const CROSSES: Reads = ModelKind::takes_cross_layers;
+const ATTENTION: Reads = |kind| matches!(kind, ModelKind::Din | ModelKind::Custom);
+const CUSTOM: Reads = |kind| kind == ModelKind::Custom;
+const FINAL_MLP: Reads = |kind| kind == ModelKind::FinalMlp;
+const TWO_TOWERS: Reads = |kind| kind == ModelKind::TwoTowers;
 
 impl ModelOptions {
-    /// The fields that a job gives and that not every kind reads: their names, and the kinds that read them.
-    fn fields_of_kinds(&self) -> Vec<(&'static str, &'static [ModelKind])> {
+    /// The fields that a job gives and that not every kind reads: their names, and whether a kind reads them.
+    fn fields_of_kinds(&self) -> Vec<(&'static str, Reads)> {
         let default = Self::default();
-        let all = [
+        let all: [(_, _, Reads); 25] = [
             ("linear", self.linear.is_some(), CUSTOM),
             ("fm", self.fm.is_some(), CUSTOM),
             ("activation", self.activation != default.activation, TOWERS),
@@ -39,15 +31,15 @@ impl ModelOptions {
             ("cross_layers", self.cross_layers.is_some(), CROSSES),
             ("cross_rank", self.cross_rank.is_some(), CROSSES),
             ("cross_structure", self.cross_structure != CrossStructure::default(), CROSSES),
-            ("experts", self.experts.is_some(), &[ModelKind::Mmoe]),
-            ("task_hidden", self.task_hidden.is_some(), &[ModelKind::SharedBottom, ModelKind::Mmoe]),
+            ("experts", self.experts.is_some(), |kind| kind == ModelKind::Mmoe),
+            ("task_hidden", self.task_hidden.is_some(), LABEL_TOWERS),
             ("second_hidden", self.second_hidden.is_some(), FINAL_MLP),
             ("heads", self.heads.is_some(), FINAL_MLP),
             ("feature_gates", self.feature_gates != default.feature_gates, FINAL_MLP),
             ("gate_hidden", self.gate_hidden.is_some(), FINAL_MLP),
             ("first_context", !self.first_context.is_empty(), FINAL_MLP),
             ("second_context", !self.second_context.is_empty(), FINAL_MLP),
-            ("attention", !self.attention.is_empty(), &[ModelKind::Din, ModelKind::Custom]),
+            ("attention", !self.attention.is_empty(), ATTENTION),
             ("user", self.user.is_some(), TWO_TOWERS),
             ("item", self.item.is_some(), TWO_TOWERS),
             ("vector_dim", self.vector_dim.is_some(), TWO_TOWERS),
@@ -57,14 +49,15 @@ impl ModelOptions {
             ("item_id", self.item_id.is_some(), TWO_TOWERS),
             ("log_q", self.log_q != default.log_q, TWO_TOWERS),
         ];
-        all.into_iter().filter(|(_, given, _)| *given).map(|(name, _, kinds)| (name, kinds)).collect()
+        all.into_iter().filter(|(_, given, _)| *given).map(|(name, _, reads)| (name, reads)).collect()
     }
 
     /// Refuses a field that the model does not read, by its name.
     pub(super) fn check_fields_of_kinds(&self) -> Result<(), Fault> {
-        if let Some((name, kinds)) = self.fields_of_kinds().into_iter().find(|(_, kinds)| !kinds.contains(&self.kind)) {
-            let quoted: Vec<String> = kinds.iter().map(|kind| format!("\"{kind}\"")).collect();
-            let (noun, first) = (if kinds.len() > 1 { "kinds" } else { "kind" }, &quoted[0]);
+        if let Some((name, reads)) = self.fields_of_kinds().into_iter().find(|(_, reads)| !reads(self.kind)) {
+            let kinds = ModelKind::ALL.into_iter().filter(|&kind| reads(kind));
+            let quoted: Vec<String> = kinds.map(|kind| format!("\"{kind}\"")).collect();
+            let (noun, first) = (if quoted.len() > 1 { "kinds" } else { "kind" }, &quoted[0]);
             return Err(Fault::user(format!(
                 "model.{name} is for the {noun} {}, but model.kind is \"{}\": leave it out, or set kind to {first}",
                 match quoted.len() {

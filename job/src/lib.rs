@@ -2,6 +2,20 @@
 //!
 //! The doc comments of the fields are the text of `docs/job.md` and of `template.toml`, which `make docs` writes. The first
 //! sentence must stand alone. A field without a default ends its sentence with an example: "for instance `rows/train`".
+//!
+//! Read these files in this order:
+//!
+//! 1. Sections, as in `template.toml`: `data`, `columns/` (dense features, slots, crosses, statistics) with `label_column`, `model` with
+//!    `towers`, `table`, `tables` (tables of some slots), `train`, `evaluation`, `pipeline`, `placement`, `network`, `output`,
+//!    `checkpoint`.
+//! 2. Values of fields: `knob` (`"auto"` or a number), `paths`, `string_or_table` (a name, or a table of options), `staleness_rule`
+//!    (`train.staleness`), `look_ahead` (`train.look_ahead`), `initial_bias` (`train.initial_bias`).
+//! 3. `parse` and `formats`: from text to a job and back. `plain_words`, `meant_field`, `template`: errors in the words of a job file, and
+//!    the name that was probably meant.
+//! 4. Checks of combinations: `kind_fields` (which kinds of model read which fields), `sizes`, and `check` in `lib.rs`.
+//! 5. What follows from a job: `model_spec`, `final_mlp`, `two_towers` (the structure of the model), `steps` (default optimizers, by the
+//!    rows of a step), `cores` (default threads and replicas).
+//! 6. `adapted` (the job of a trained model, for another use), `differences` (between two jobs), `run_end` (how a run ended).
 
 mod adapted;
 mod checkpoint;
@@ -320,8 +334,8 @@ impl Job {
         (self.in_step() > 1).then_some(self.in_step() as u32)
     }
 
-    /// Whether the run goes on without trainers that are told to end, all but the first, which saves the model. Not with `train.sync`: every
-    /// step needs all trainers.
+    /// Whether the run goes on without trainers that are told to end, all but the first, which saves the model. Not with `train.sync`:
+    /// every step needs all trainers.
     pub fn trainers_may_leave(&self) -> bool {
         self.placement.trainers > 1 && self.in_step() == 1
     }

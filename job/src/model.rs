@@ -153,11 +153,82 @@ pub enum ModelKind {
     Own,
 }
 
+/// What depends on the kind alone. Each answer names all kinds, so that the compiler asks it for a new one.
 impl ModelKind {
+    /// Every kind, in the order of their declaration.
+    pub(crate) const ALL: [Self; 14] = [
+        Self::Lr,
+        Self::Fm,
+        Self::WideDeep,
+        Self::DeepFm,
+        Self::DcnV2,
+        Self::CtrDnn,
+        Self::SharedBottom,
+        Self::Mmoe,
+        Self::Esmm,
+        Self::Din,
+        Self::FinalMlp,
+        Self::TwoTowers,
+        Self::Custom,
+        Self::Own,
+    ];
+
     /// Whether the dense parameters are a weight for each dense input and a bias.
     pub fn dense_is_linear(self) -> bool {
-        matches!(self, Self::Lr | Self::Fm)
+        match self {
+            Self::Lr | Self::Fm => true,
+            Self::WideDeep | Self::DeepFm | Self::DcnV2 | Self::CtrDnn | Self::Din | Self::FinalMlp => false,
+            Self::SharedBottom | Self::Mmoe | Self::Esmm | Self::TwoTowers | Self::Custom | Self::Own => false,
+        }
     }
+
+    /// How the kind uses `hidden`.
+    pub(crate) fn tower(self) -> TowerUse {
+        match self {
+            Self::Lr | Self::Fm => TowerUse::Never,
+            Self::WideDeep | Self::DeepFm | Self::DcnV2 | Self::CtrDnn | Self::Din | Self::FinalMlp => TowerUse::Always,
+            Self::SharedBottom | Self::Mmoe | Self::Esmm => TowerUse::Always,
+            Self::Custom | Self::TwoTowers => TowerUse::MayBeEmpty,
+            Self::Own => TowerUse::OfProgram,
+        }
+    }
+
+    /// Whether the kind takes several labels. The other kinds take one.
+    pub(crate) fn takes_several_labels(self) -> bool {
+        match self {
+            Self::SharedBottom | Self::Mmoe | Self::Esmm => true,
+            Self::Lr | Self::Fm | Self::WideDeep | Self::DeepFm | Self::DcnV2 | Self::CtrDnn => false,
+            Self::Din | Self::FinalMlp | Self::TwoTowers | Self::Custom | Self::Own => false,
+        }
+    }
+
+    /// Cross layers by default; `None` for a kind that has none.
+    fn default_cross_layers(self) -> Option<usize> {
+        match self {
+            Self::DcnV2 => Some(DCN_V2_CROSS_LAYERS),
+            Self::Custom => Some(0),
+            Self::Lr | Self::Fm | Self::WideDeep | Self::DeepFm | Self::CtrDnn | Self::SharedBottom => None,
+            Self::Mmoe | Self::Esmm | Self::Din | Self::FinalMlp | Self::TwoTowers | Self::Own => None,
+        }
+    }
+
+    /// Whether the kind has cross layers, if `cross_layers` does not say 0.
+    pub(crate) fn takes_cross_layers(self) -> bool {
+        self.default_cross_layers().is_some()
+    }
+}
+
+/// How a kind of model uses `hidden`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TowerUse {
+    /// The kind has no tower.
+    Never,
+    /// At least one hidden layer.
+    Always,
+    /// An empty list is no tower, or a tower of one linear layer.
+    MayBeEmpty,
+    /// A model of the program decides itself.
+    OfProgram,
 }
 
 impl std::fmt::Display for ModelKind {
@@ -274,8 +345,7 @@ impl ModelOptions {
 
     /// Checks that the kind of model takes this number of labels.
     pub(super) fn check_labels(&self, labels: usize) -> Result<(), Fault> {
-        let takes_several = matches!(self.kind, ModelKind::SharedBottom | ModelKind::Mmoe | ModelKind::Esmm);
-        match (takes_several, labels) {
+        match (self.kind.takes_several_labels(), labels) {
             (false, 1) => Ok(()),
             (false, _) => Err(Fault::user(format!(
                 "columns.label has {labels} labels, but model.kind is \"{}\", which takes one: set model.kind to \"shared_bottom\", \
@@ -299,10 +369,16 @@ impl ModelOptions {
 
     /// Cross layers that the model has, by its kind and its `cross_layers`.
     pub(super) fn cross_layer_count(&self) -> usize {
+        self.kind.default_cross_layers().map_or(0, |default| self.cross_layers.unwrap_or(default))
+    }
+
+    /// Whether rows have a linear weight for each slot.
+    pub(super) fn has_linear(&self) -> bool {
         match self.kind {
-            ModelKind::DcnV2 => self.cross_layers.unwrap_or(DCN_V2_CROSS_LAYERS),
-            ModelKind::Custom => self.cross_layers.unwrap_or(0),
-            _ => 0,
+            ModelKind::Lr | ModelKind::Fm | ModelKind::WideDeep | ModelKind::DeepFm => true,
+            ModelKind::Custom => self.linear == Some(true),
+            ModelKind::DcnV2 | ModelKind::CtrDnn | ModelKind::SharedBottom | ModelKind::Mmoe => false,
+            ModelKind::Esmm | ModelKind::Din | ModelKind::FinalMlp | ModelKind::TwoTowers | ModelKind::Own => false,
         }
     }
 
@@ -365,6 +441,12 @@ mod tests {
         assert_eq!(job.model.kind.to_string(), kind);
         assert_eq!(Job::from_toml(&job.to_toml(), &[]).unwrap(), job);
         job.model.spec(3, 2, &job.columns.label.weights())
+    }
+
+    #[test]
+    fn all_kinds_are_in_the_list_in_their_order() {
+        assert!(ModelKind::ALL.iter().enumerate().all(|(at, kind)| *kind as usize == at));
+        assert_eq!(ModelKind::ALL.last(), Some(&ModelKind::Own), "the last kind");
     }
 
     #[test]

@@ -60,8 +60,8 @@ fn expected(what: &str, found: &str) -> String {
     plain.to_owned()
 }
 
-/// Whether what was found is an integer that is too large: serde refuses another one only if it is negative. One beyond the integers of TOML,
-/// which end at 2^63 - 1, is text in a setting.
+/// Whether what was found is an integer that is too large: serde refuses another one only if it is negative. One beyond the integers of
+/// TOML, which end at 2^63 - 1, is text in a setting.
 fn is_large(found: &str) -> bool {
     if found.strip_prefix("integer `").is_some_and(|number| !number.starts_with('-')) {
         return true;

@@ -5,7 +5,8 @@ use forebay_actors::Fault;
 use forebay_models::{MOST_CROSS_LAYERS, MOST_EXPERTS, ModelSpec, WIDEST_LAYER};
 use forebay_ps::MAX_ROW_DIM;
 
-use super::{Job, ModelKind, ModelOptions};
+use super::model::TowerUse;
+use super::{Job, ModelOptions};
 
 impl Job {
     /// Checks the sizes that the model reads; `spec` is the job's.
@@ -44,12 +45,14 @@ impl Job {
 impl ModelOptions {
     /// The widths of hidden layers that the model reads: the field, the widths, and whether there may be none.
     fn layers(&self) -> Vec<(&'static str, &[usize], bool)> {
-        let has_tower = !matches!(self.kind, ModelKind::Lr | ModelKind::Fm | ModelKind::Own);
-        let may_lack_tower = matches!(self.kind, ModelKind::Custom | ModelKind::TwoTowers);
+        let hidden = match self.kind.tower() {
+            TowerUse::Always | TowerUse::MayBeEmpty => Some(&self.hidden[..]),
+            TowerUse::Never | TowerUse::OfProgram => None,
+        };
         let [user, item] =
             [&self.user, &self.item].map(|tower| tower.as_ref().and_then(|tower| tower.hidden.as_deref()));
         let all = [
-            ("hidden", has_tower.then_some(&self.hidden[..]), may_lack_tower),
+            ("hidden", hidden, self.kind.tower() == TowerUse::MayBeEmpty),
             ("task_hidden", self.task_hidden.as_deref(), true),
             ("second_hidden", self.second_hidden.as_deref(), false),
             ("gate_hidden", self.gate_hidden.as_deref(), true),

@@ -28,7 +28,8 @@ const IN_BATCH_RATE: f64 = 0.03;
 /// The default rate of Adam for small batches.
 const ADAM_RATE: f64 = 1e-3;
 
-/// The default rate of Adam for the dense parameters of models without hidden layers, and small batches: see "The default rate of Adam" in `docs/quality.md`.
+/// The default rate of Adam for the dense parameters of models without hidden layers, and small batches: see "The default rate of Adam" in
+/// `docs/quality.md`.
 const LINEAR_RATE: f64 = 4e-3;
 
 /// The most rows that a step may cover before its linear weights have a smaller `alpha`, in models with hidden layers and without. Without

@@ -51,8 +51,8 @@ pub struct TableOptions {
 pub struct AdmissionOptions {
     /// A key gets a row with the n-th batch that has the key, counted exactly; at least 2, for instance `3`.
     pub count: Option<u32>,
-    /// Counts for `count` in a counting Bloom filter, in memory of a fixed size, for instance `{ keys = 100_000_000 }`: a share of keys gets
-    /// a row too early.
+    /// Counts for `count` in a counting Bloom filter, in memory of a fixed size, for instance `{ keys = 100_000_000 }`: a share of keys
+    /// gets a row too early.
     pub bloom: Option<BloomOptions>,
     /// The probability that a key gets a row in a batch that has the key, for instance `0.1`. Not together with `count`. Between 0 and 1.
     pub probability: Option<f64>,
@@ -84,8 +84,8 @@ pub struct EvictionOptions {
     /// The most rows of the whole table; at least 65536, for instance `100000000`. When a cell of the table is full, it removes the
     /// sixteenth of its rows that was unseen for longest.
     pub max_rows: Option<u64>,
-    /// The most memory of the whole table in bytes, over all processes, for instance `8GB`. Forebay divides it by the largest size of a row,
-    /// and rounds the number of rows down to a multiple of 65536. Each shard takes up to 5 MB beside its rows
+    /// The most memory of the whole table in bytes, over all processes, for instance `8GB`. Forebay divides it by the largest size of a
+    /// row, and rounds the number of rows down to a multiple of 65536. Each shard takes up to 5 MB beside its rows
     /// ([why](troubleshooting.md#out-of-memory)).
     pub max_bytes: Option<ByteSize>,
     /// Gives each row a score: every batch that has the key adds 1, and this many rows of data halve the score, for instance `10000000`.

@@ -234,9 +234,7 @@ impl Job {
     fn check_linear_only(&self, name: &str, table: &SlotTable) -> Result<(), Fault> {
         let kind = &self.model.kind;
         let refused = |why: String| Err(Fault::user(format!("tables.{name}.embedding_dim is 0, {why}")));
-        let has_linear = matches!(kind, ModelKind::Lr | ModelKind::Fm | ModelKind::WideDeep | ModelKind::DeepFm)
-            || *kind == ModelKind::Custom && self.model.linear == Some(true);
-        if !has_linear {
+        if !self.model.has_linear() {
             return refused(format!(
                 "expected at least 1: model.kind is \"{kind}\" without a linear part, so no part would read the slots of this table"
             ));

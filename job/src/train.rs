@@ -58,10 +58,10 @@ pub struct TrainOptions {
     /// `data.source` and with custom stages.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub initial_bias: Option<InitialBias>,
-    /// Optimizer of the dense parameters. By default Adam with `lr = 0.001`, for the kinds `lr` and `fm` with 0.004, with several labels with
-    /// 0.004, or 0.002 if a hidden layer has more than 256 units, and with more than 4,096 rows in a step with `sqrt(rows / 4096)` times
-    /// this, at most 0.01 ([quality.md](quality.md#the-default-rate-of-adam)); Adam without `lr` has this one. Another optimizer is for
-    /// instance `{ kind = "adamw", weight_decay = 0.01 }`. Every `lr` is a number, or a schedule: `{ peak = 0.001, warmup_steps = 1000,
+    /// Optimizer of the dense parameters. By default Adam with `lr = 0.001`, for the kinds `lr` and `fm` with 0.004, with several labels
+    /// with 0.004, or 0.002 if a hidden layer has more than 256 units, and with more than 4,096 rows in a step with `sqrt(rows / 4096)`
+    /// times this, at most 0.01 ([quality.md](quality.md#the-default-rate-of-adam)); Adam without `lr` has this one. Another optimizer is
+    /// for instance `{ kind = "adamw", weight_decay = 0.01 }`. Every `lr` is a number, or a schedule: `{ peak = 0.001, warmup_steps = 1000,
     /// decay = { kind = "cosine", steps = 50000, end = 0.01 } }`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub optimizer: Option<DenseOptimizer>,

@@ -12,13 +12,13 @@
 //! backend tests the other: from the same weights and batch both compute the same loss and gradients.
 //!
 //! Read these files in this order:
-//! 1. `spec.rs`, `tower.rs`, `tasks.rs` and `two_towers.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the
-//!    trait [`DenseModel`]
-//! 2. `params.rs`: names, shapes and first values of the dense parameters; `dense_optimizer.rs`: how they are updated;
-//!    `state.rs`: all of it as one list, for checkpoints; `dropout.rs`: which units a step drops
-//! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch
-//! 4. `transfer.rs`: the step in three parts, for a device whose copies overlap with compute
-//! 5. `loss.rs`, `auc.rs` and `calibration.rs`: loss and metrics
+//! 1. `spec.rs`, `tower.rs`, `cross.rs`, `attention.rs`, `tasks.rs`, `two_towers.rs` and `final_mlp.rs`: the description of a model and of
+//!    its parts; `batch.rs`: its input and output; `dense.rs`: the trait [`DenseModel`]; `error.rs`
+//! 2. `params.rs`: names, shapes and first values of the dense parameters; `dense_optimizer.rs`: how they are updated; `clip_norm.rs`: the
+//!    largest norm of gradients; `state.rs`: all of it as one list, for checkpoints; `dropout.rs`: which units a step drops
+//! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch; `matmul_precision.rs`: the precision of its products
+//! 4. `transfer.rs`: the step in three parts, for a device whose copies overlap with compute; `testsuite.rs`: a device for tests
+//! 5. `loss.rs`, `auc.rs`, `grouped_auc.rs` (the AUC in each group of rows) and `calibration.rs`: loss and metrics
 //! 6. `onnx/`: the dense part of a model for other runtimes
 //!
 //! ```

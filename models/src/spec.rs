@@ -19,8 +19,8 @@ use crate::{Activation, Attention, AttentionPair, Cross, FinalMlp, ModelError, N
 /// With `tasks` there are several labels, each with a logit of its own, and none of these parts; with `two_towers` the logit is the
 /// similarity of two vectors; with `final_mlp` it is the fusion of two towers.
 ///
-/// `cross`, `tower` (unless stacked), `final_mlp` and `tasks` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of `input_width()` numbers.
-/// With `slot_dims` these embeddings differ in width.
+/// `cross`, `tower` (unless stacked), `final_mlp` and `tasks` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of
+/// `input_width()` numbers. With `slot_dims` these embeddings differ in width.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSpec {

@@ -79,10 +79,10 @@
 //!
 //! 1. `message`, `metadata`, `handler`, `identity`: what travels, who answers, who calls.
 //! 2. `rope`, `wire`, `encode`, `decode`: from columns to pieces for the socket, and back. `column_bytes`: the same within a column.
-//!    `fuzzing`: the same for hostile bytes.
+//!    `compression`: compressed columns, within the memory of a message. `fuzzing`: the same for hostile bytes.
 //! 3. `outgoing`, `frames`, `incoming`: the two halves of a stream, bounded by `limits`.
 //! 4. `listener`, `connections`, `gate`, `attempt`, `handlers`, `exchange`, `service`, `health`, `server`: a server, from the socket
-//!    inwards. `descriptors`: how many sockets a process may have.
+//!    inwards. `maybe_tls`: a connection with or without TLS. `descriptors`: how many sockets a process may have.
 //! 5. `dial`, `peer`, `retry`: its callers. `request_stream`, `answer_in_order`: requests that survive a broken
 //!    connection, from both ends. `status`: faults as gRPC statuses. `security`: tokens and certificates.
 //! 6. `http_server`: whole requests and answers over plain HTTP, for programs that speak no Flight; Flight at the same port.

@@ -106,7 +106,7 @@ struct StreamTask {
 }
 
 /// Why a stream ended.
-enum End {
+enum StreamEnd {
     /// All clones of the [`RequestStream`] were dropped.
     Closed,
     /// It broke, and either it had made progress or no request is left to send again.
@@ -123,8 +123,8 @@ impl StreamTask {
             }
             let task = self.clone();
             match self.retry.run(&what, move || task.clone().stream()).await {
-                Ok(End::Closed) => return,
-                Ok(End::Broken) => {}
+                Ok(StreamEnd::Closed) => return,
+                Ok(StreamEnd::Broken) => {}
                 // Time is up for every request that waits.
                 Err(fault) => {
                     let requests = std::mem::take(&mut self.unanswered().requests);
@@ -135,25 +135,25 @@ impl StreamTask {
     }
 
     /// One stream, from its opening to its end.
-    async fn stream(self: Arc<Self>) -> Result<End, Fault> {
+    async fn stream(self: Arc<Self>) -> Result<StreamEnd, Fault> {
         let begun = Instant::now();
         let mut answers = 0;
         let end = self.exchange(&mut answers).await;
         let sent = std::mem::take(&mut self.unanswered().sent);
         match end {
-            Ok(()) => Ok(End::Closed),
+            Ok(()) => Ok(StreamEnd::Closed),
             // The peer refused the oldest request. The others are sent again.
             Err(fault) if !fault.retryable => {
                 let oldest = self.unanswered().requests.pop_front();
                 self.fail_those_not_to_resend(sent.saturating_sub(1), &fault);
                 oldest.into_iter().for_each(|request| drop(request.answer.send(Err(fault.clone()))));
-                Ok(End::Broken)
+                Ok(StreamEnd::Broken)
             }
             Err(fault) => {
                 self.fail_those_not_to_resend(sent, &fault);
                 // The retry's time begins anew after a stream that gave an answer or lived long.
                 let progress = answers > 0 || begun.elapsed() > self.retry.most;
-                if progress || self.unanswered().requests.is_empty() { Ok(End::Broken) } else { Err(fault) }
+                if progress || self.unanswered().requests.is_empty() { Ok(StreamEnd::Broken) } else { Err(fault) }
             }
         }
     }

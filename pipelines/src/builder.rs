@@ -233,8 +233,8 @@ fn mark_training_only(job: &mut Job, name: &str) -> Result<(), Fault> {
         .kind(FaultKind::InvalidJob))
 }
 
-/// Goes on from the model at `train.from`, if the job names one. If the model is replaced meanwhile, begins again with new resources, so that
-/// nothing of the old model stays. `decides`: without a model, a sample of the rows decides what a new one begins with.
+/// Goes on from the model at `train.from`, if the job names one. If the model is replaced meanwhile, begins again with new resources, so
+/// that nothing of the old model stays. `decides`: without a model, a sample of the rows decides what a new one begins with.
 fn begin_with_model(resources: Resources, decides: bool) -> Result<Resources, Fault> {
     let (job, context) = (resources.job.clone(), resources.context.clone());
     let mut unused = Some(resources);

@@ -25,8 +25,8 @@ impl EarlyLeave {
         Some(Self { session, departure })
     }
 
-    /// Leaves the run. Returns the end of this process's part in it, with a fault of the kind [`FaultKind::Drained`], or the fault of the run
-    /// if it has failed or begun a new attempt. Blocks until the coordinator knows what this trainer has done.
+    /// Leaves the run. Returns the end of this process's part in it, with a fault of the kind [`FaultKind::Drained`], or the fault of the
+    /// run if it has failed or begun a new attempt. Blocks until the coordinator knows what this trainer has done.
     pub(crate) fn leave(
         self,
         mut resources: Resources,

@@ -111,7 +111,7 @@ pub(crate) fn without_difference<'a>(earlier: &Columns, later: &'a Columns) -> V
 fn described(columns: &Columns, feature: &DenseColumn) -> Option<DenseStatistics> {
     let statistics = columns.statistics_of(&feature.column).copied()?;
     let is_known = match feature.transform {
-        Transform::Auto => matches!(statistics.transform, Transform::None | Transform::Log1p),
+        Transform::Auto => statistics.transform.may_be_auto(),
         of_time => statistics.transform == of_time,
     };
     (is_known && statistics.clip == feature.clip).then_some(statistics)
@@ -215,7 +215,13 @@ fn scale_for(
         }
         Transform::Log1p if is_far(&found, linear) || std == 0.0 => Some(z_score(found)),
         Transform::Log1p => None,
-        _ => (is_large || is_small || std == 0.0).then(|| z_score(found)),
+        Transform::None
+        | Transform::Auto
+        | Transform::Log
+        | Transform::Hour
+        | Transform::Weekday
+        | Transform::AgeDays
+        | Transform::AgeHours => (is_large || is_small || std == 0.0).then(|| z_score(found)),
     }
 }
 

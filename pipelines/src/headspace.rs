@@ -63,7 +63,7 @@ pub fn headspace(mut job: Job, context: &Context, rows: u64, passes: usize) -> R
     let held_rows: u64 = batches.iter().map(|batch| batch.rows() as u64).sum();
     let measured = Arc::new(OnceLock::new());
     let begins = Arc::clone(&measured);
-    let source = move || Memory { batches, passes: passes.max(1) as u32 + 1, pass: 0, next: 0, begins };
+    let source = move || HeldBatches { batches, passes: passes.max(1) as u32 + 1, pass: 0, next: 0, begins };
     let flow = Topology::new("headspace").attach(&resources.host).source("memory", Place::Own, source);
     let pipeline = wiring::learn(flow.link(resources.job.pipeline.links.to_lookup()), &mut resources);
     let report = pipeline.run()?;
@@ -127,7 +127,7 @@ impl Sink for Hold {
 }
 
 /// Copies of held batches, pass after pass.
-struct Memory {
+struct HeldBatches {
     batches: Vec<TrainBatch>,
     passes: u32,
     pass: u32,
@@ -136,7 +136,7 @@ struct Memory {
     begins: Arc<OnceLock<(Instant, f64)>>,
 }
 
-impl Source for Memory {
+impl Source for HeldBatches {
     type Out = TrainBatch;
 
     fn describe(&self) -> String {

@@ -8,9 +8,28 @@
 //!
 //! On a GPU, `train` is three stages: `upload ─1→ train ─1→ download` ([`job::Transfers`]).
 //!
-//! Read these files in this order: [`flow`] (the batches), [`stages`], `wiring.rs` (connects the stages), [`job`] (the
-//! configuration), [`Training`] and [`Model`] (the API), [`cluster`] (several processes), [`RunReport`] and
-//! [`Analysis`] (where the time went).
+//! Read these files in this order, after [`flow`] (the batches) and [`job`] (the configuration):
+//!
+//! 1. [`stages`], and `wiring` (connects them for each role). `builder`, `training`, `resources`, `context`: a [`Training`], from its job
+//!    to its end. `preflight`: checks before the first row.
+//! 2. What a program adds: `registry`, `own_model`, `leased_rows` (checks of its sources).
+//! 3. Input: `sources`, `source_progress`, `spread_windows`. Types of columns: `expected_types`, `run_types`, `trained_types`.
+//! 4. Order of look-ups and pushes: `exact_order` (exact staleness), `step_order` (`train.sync`), `look_ahead`. Dense parameters:
+//!    `job_model` (the model of a job), `dense` (in the ps), `dense_memory`.
+//! 5. Decided by a sample of rows: `row_sample`, `sampled_settings`, `feature_scales`, `value_sample`, `initial_bias`. `statistics`: of
+//!    columns (`data stats`).
+//! 6. Warnings about rows: `empty_features`, `far_values`, `label_order`, `mean_weight`. Counts: `slots_seen`, `running_metrics`,
+//!    `progress`.
+//! 7. While a model is trained: `evaluations` (when, and which model is kept), `checkpoint/`, `tuning/` (replicas).
+//! 8. The end of a training: `training_summary`, `drained`, `failed_training`, `early_leave` (a trainer leaves), `rounds_end`.
+//! 9. The model: `model` ([`Model`]), [`model_folder`], `saved_model` (loads), `model_version`, `delta/` (changes between versions),
+//!    `export/` (ONNX, numpy), `sorted_rows`, `signed_json` and `versioned_json` (manifests), `fuzzing` (hostile bytes).
+//! 10. Use of a model: `evaluation`, `quality`, `prediction`, `score_columns`, `kept_columns`, `scored_rows`, `embedding` (vectors of two
+//!     towers), `serving/` (answers requests).
+//! 11. [`cluster`]: several processes. `participation` (alone, or a member of a cluster), `trainer_count`, `process_report`.
+//! 12. Where the time went: `run_report` ([`RunReport`]), `analysis/` ([`Analysis`]), `headspace` (speed with a perfect feed), `planning/`
+//!     (how many machines).
+//! 13. Helpers: `fault`, `retries`, `own_thread`, `shared_state`.
 //!
 //! A program adds custom stages, sources and models with [`Training::builder`], or by name in a [`Registry`]. Every process of a
 //! cluster has the registry in its [`Context`], and evaluation uses it too.

@@ -24,8 +24,9 @@ pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
     check_eval(job, context, false).map(drop)
 }
 
-/// The part of [`preflight`] about `data.eval`. Returns the types of its rows, as far as they are known. `goes_on`: the run may have trained
-/// before, so rows that cannot be read now do not end it. They may be there again when the model is evaluated; else the model is saved.
+/// The part of [`preflight`] about `data.eval`. Returns the types of its rows, as far as they are known. `goes_on`: the run may have
+/// trained before, so rows that cannot be read now do not end it. They may be there again when the model is evaluated; else the model is
+/// saved.
 pub(crate) fn check_eval(job: &Job, context: &Context, goes_on: bool) -> Result<Option<FileTypes>, Fault> {
     let Some(paths) = &job.data.eval else { return Ok(None) };
     unless_it_goes_on(sources::check(&job.for_evaluation(), context, paths), goes_on)

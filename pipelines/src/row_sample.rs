@@ -64,8 +64,8 @@ pub(crate) fn decide(job: &Job, context: &Context) -> Result<SampledSettings, Fa
 }
 
 /// The scales of a run that goes on from a model with the columns `earlier`: those of the model. A feature that had no two values in the
-/// rows of the model, such as a new column of nulls, gets a scale by the rows of this run. If they cannot be read, it keeps the old one, and
-/// the run reports the fault when it reads them, too. Blocks on the store.
+/// rows of the model, such as a new column of nulls, gets a scale by the rows of this run. If they cannot be read, it keeps the old one,
+/// and the run reports the fault when it reads them, too. Blocks on the store.
 pub(crate) fn decide_after(earlier: &Columns, job: &Job, context: &Context) -> SampledSettings {
     let mut scales = earlier.scales_for(&job.columns);
     let undecided = if is_made(job) { Vec::new() } else { feature_scales::without_difference(earlier, &job.columns) };

@@ -50,14 +50,14 @@ struct State {
     /// The number of each slot's key space.
     key_spaces: Vec<usize>,
     rows: u64,
-    slots: Vec<Counts>,
+    slots: Vec<SlotTotals>,
     /// One for each key space.
     samples: Vec<KeySample>,
 }
 
 /// Values, and rows without any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Counts {
+struct SlotTotals {
     values: u64,
     empty: u64,
 }
@@ -67,7 +67,7 @@ struct Counts {
 #[serde(deny_unknown_fields)]
 pub(crate) struct SentSlots {
     rows: u64,
-    slots: Vec<Counts>,
+    slots: Vec<SlotTotals>,
     /// For each key space, the level of the sample and its keys.
     samples: Vec<(u32, Vec<u64>)>,
 }
@@ -96,7 +96,12 @@ impl State {
     /// No counts yet, for this many slots and key spaces.
     fn new(key_spaces: Vec<usize>, slots: usize, spaces: usize) -> Self {
         let most = (MOST_KEYS / spaces.max(1)).clamp(1, MOST_OF_A_SPACE);
-        Self { key_spaces, rows: 0, slots: vec![Counts::default(); slots], samples: vec![KeySample::new(most); spaces] }
+        Self {
+            key_spaces,
+            rows: 0,
+            slots: vec![SlotTotals::default(); slots],
+            samples: vec![KeySample::new(most); spaces],
+        }
     }
 
     fn merge(&mut self, other: &SentSlots) {
@@ -196,19 +201,20 @@ impl SlotsSeen {
         let of_spaces: Vec<u64> = samples.iter().map(rows_of).collect::<Result<_, _>>()?;
         let tables = config.of_groups();
         let names = columns.slot_names().into_iter().zip(columns.slot_tables());
-        let reports = names.zip(slots).zip(key_spaces).map(|(((name, in_table), Counts { values, empty }), space)| {
-            let sample = &samples[space];
-            SlotReport {
-                name,
-                table: tables.get(in_table).map(|table| table.name.clone()).unwrap_or_default(),
-                values,
-                mean_values: values as f64 / rows as f64,
-                empty_share: empty as f64 / rows as f64,
-                keys: sample.count(),
-                estimated: sample.level() > 0,
-                rows: of_spaces[space],
-            }
-        });
+        let reports =
+            names.zip(slots).zip(key_spaces).map(|(((name, in_table), SlotTotals { values, empty }), space)| {
+                let sample = &samples[space];
+                SlotReport {
+                    name,
+                    table: tables.get(in_table).map(|table| table.name.clone()).unwrap_or_default(),
+                    values,
+                    mean_values: values as f64 / rows as f64,
+                    empty_share: empty as f64 / rows as f64,
+                    keys: sample.count(),
+                    estimated: sample.level() > 0,
+                    rows: of_spaces[space],
+                }
+            });
         Ok(reports.collect())
     }
 }
@@ -260,7 +266,7 @@ mod tests {
         assert_eq!(sorted(&at_once), sorted(&one_by_one));
         assert_eq!(SentSlots::together([]), None);
         let SentSlots { rows, slots, samples } = sorted(&one);
-        assert_eq!((rows, slots[2]), (6, Counts { values: 9, empty: 2 }));
+        assert_eq!((rows, slots[2]), (6, SlotTotals { values: 9, empty: 2 }));
         assert_eq!(samples, [(0, vec![1, 2, 3, 4]), (0, vec![10, 11])]);
     }
 

@@ -317,9 +317,9 @@ fn read(
     Ok(read)
 }
 
-/// What to do about a column that a file lacks. A job that names no features has those of Criteo, so it needs the names of its data. A column
-/// that only some files have may be missing: a label in a prediction only, and a slot whose values have weights never. A column that is no
-/// feature must be in `columns.extra`, so that `columns.optional` may name it.
+/// What to do about a column that a file lacks. A job that names no features has those of Criteo, so it needs the names of its data. A
+/// column that only some files have may be missing: a label in a prediction only, and a slot whose values have weights never. A column that
+/// is no feature must be in `columns.extra`, so that `columns.optional` may name it.
 fn column_hint(job: &Job, predicts: bool) -> impl Fn(&str) -> Option<String> + Send + Sync + 'static {
     let Columns { label, weight, slots, extra, optional, .. } = &job.columns;
     let needed = label.iter().map(|label| &label.column).chain(weight).filter(|_| !predicts);
@@ -348,8 +348,8 @@ fn column_hint(job: &Job, predicts: bool) -> impl Fn(&str) -> Option<String> + S
     }
 }
 
-/// The features that the job has because it leaves out `columns.dense` or `columns.slots`, and words that name these fields. `None`: it sets
-/// both. A job that writes the defaults itself looks the same.
+/// The features that the job has because it leaves out `columns.dense` or `columns.slots`, and words that name these fields. `None`: it
+/// sets both. A job that writes the defaults itself looks the same.
 fn features_of_criteo(columns: &Columns) -> Option<(&'static str, HashSet<String>)> {
     let default = Columns::default();
     let dense = default.dense.iter().map(|dense| dense.column.clone()).filter(|_| columns.dense == default.dense);

@@ -97,7 +97,7 @@ impl TrainedTypes {
                 continue;
             }
             let name = &dense.column;
-            let [described, here] = [described, here].map(|it| if it == Transform::Log1p { "log1p" } else { "none" });
+            let [described, here] = [described, here].map(Transform::name);
             return Err(Fault::user(format!(
                 "columns.statistics.{name} was computed with the transform {described}, and `auto` means {here} for the values of \
                  `{name}` in these rows: `forebay data stats JOB --write` computes the statistics of these rows, or set \

@@ -23,11 +23,13 @@
 //! # Reading order
 //!
 //! 1. `config.rs` (the configuration of a table), `key.rs` (from a value to a key), `client.rs`, `buffers.rs`, `route.rs` (from a key to
-//!    its shard).
+//!    its shard), `endpoint.rs` (a shard here, or all shards of another process), `check.rs` (lengths and numbers, before anything
+//!    changes), `error.rs`. `start.rs` starts the shards; `stats.rs` says what they hold.
 //! 2. `shard.rs` (the actor), `table/mod.rs` and `table/pass.rs` (pull and push), `table/index.rs` (from a key to a row
-//!    number), `table/arena.rs` and `table/layout.rs` (the rows), `optim/` (how a gradient changes a row). `simd.rs` and
+//!    number), `table/arena.rs` and `table/layout.rs` (the rows), `optim/` (how a gradient changes a row), `lifetime.rs` (which keys
+//!    get a row, and which rows are removed), `groups.rs` (keys of several tables in one). `simd.rs` and
 //!    `memory.rs` hold the unsafe code. `snapshot.rs` and `table/snapshot.rs` read the rows of one moment while training
-//!    goes on.
+//!    goes on; `imported_rows.rs` and `pending_import.rs` take rows from outside.
 //! 3. Pushes that are applied once, and in rounds: `push.rs`, `applied.rs`, `rounds.rs`, `merge.rs`, `exactly_once.rs`,
 //!    and pulls that wait for the end of a round: `held_pulls.rs`.
 //!    `row_cache.rs` over `cached_rows.rs`: the rows that pushes under way change, for a trainer that looks up ahead.

@@ -27,9 +27,9 @@ pub fn start_table(host: &Host, config: TableConfig, shards: usize) -> Result<Ta
     start_shards(host, config, Route::of_process(0, 1, shards))
 }
 
-/// As [`start_table`], of a table whose rows are only set and read: to score them, or to write them elsewhere. A row takes the memory of its
-/// weights alone. The client has the [`config`](TableClient::config) of the whole table. It refuses pushes and pulls, which would need the
-/// state of optimizers; [`peek`](TableClient::peek) reads rows.
+/// As [`start_table`], of a table whose rows are only set and read: to score them, or to write them elsewhere. A row takes the memory of
+/// its weights alone. The client has the [`config`](TableClient::config) of the whole table. It refuses pushes and pulls, which would need
+/// the state of optimizers; [`peek`](TableClient::peek) reads rows.
 ///
 /// # Errors
 /// As [`start_table`].

@@ -36,7 +36,7 @@ pub(crate) enum Data {
 
 /// Format of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum SynthFormat {
     /// Apache Parquet
     Parquet,
     /// Criteo's tab-separated text
@@ -225,8 +225,8 @@ pub(crate) struct Synth {
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     history: u32,
     /// Format of the files.
-    #[arg(long, value_enum, default_value_t = Format::Parquet)]
-    format: Format,
+    #[arg(long, value_enum, default_value_t = SynthFormat::Parquet)]
+    format: SynthFormat,
     #[command(flatten)]
     parquet: Parquet,
 }
@@ -300,7 +300,7 @@ const MOST_HISTORY: u32 = 10_000;
 
 impl Synth {
     fn run(self, logs: &Logs) -> Result<(), Fault> {
-        if self.labels == 2 && matches!(self.format, Format::Criteo) {
+        if self.labels == 2 && matches!(self.format, SynthFormat::Criteo) {
             return Err(Fault::user("Criteo text has one label: --labels 2 needs --format parquet"));
         }
         if self.history > MOST_HISTORY {
@@ -317,11 +317,11 @@ impl Synth {
         let stop = Stop::listen_and_say(logs.log_format, NOTHING_IS_WRITTEN, exit::DRAINED)?;
         let source = SyntheticSource::new(what, ReadOptions::reading_only());
         match self.format {
-            Format::Parquet => {
+            SynthFormat::Parquet => {
                 let to = ParquetFolder { name: &self.out, options: self.parquet.options(), logs, stop: &stop };
                 to.write(source, Some(self.rows))
             }
-            Format::Criteo => {
+            SynthFormat::Criteo => {
                 let options = TextOptions { replace: self.parquet.replace, ..TextOptions::default() };
                 let (cx, mut source, mut bar) = (StageCx::detached("synth"), source, Bar::new(Some(self.rows), logs));
                 stop.begin()?;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crc::{CRC_32_ISCSI, Crc, Table};
 use prost::Message;
 
-use super::messages::{Event, START, SessionLog, Summary, Value, What};
+use super::messages::{Event, START, SessionLog, StepSummary, Value, What};
 
 /// CRC-32C, by a table of 1 KiB, for a few hundred bytes a second.
 const CRC: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISCSI);
@@ -56,7 +56,7 @@ impl EventFile {
     /// The file cannot be written.
     pub(super) fn scalars(&mut self, step: u64, scalars: Vec<(String, f64)>) -> io::Result<()> {
         let value = scalars.into_iter().map(|(tag, number)| Value { tag, simple_value: Some(number as f32) });
-        self.write(step, What::Summary(Summary { value: value.collect() }))
+        self.write(step, What::Summary(StepSummary { value: value.collect() }))
     }
 
     /// Writes a record in one call, so that a reader sees all of it or the beginning of it, which it skips until the rest comes.

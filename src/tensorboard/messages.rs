@@ -22,14 +22,14 @@ pub(super) enum What {
     #[prost(string, tag = "3")]
     FileVersion(String),
     #[prost(message, tag = "5")]
-    Summary(Summary),
+    Summary(StepSummary),
     #[prost(message, tag = "7")]
     SessionLog(SessionLog),
 }
 
 /// `Summary`: numbers of one step.
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct Summary {
+pub(super) struct StepSummary {
     #[prost(message, repeated, tag = "1")]
     pub(super) value: Vec<Value>,
 }

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use forebay_base::SplitMix64;
 
+use crate::LONG;
+
 /// `placement.lease_seconds` of the rounds with long stops and cuts. By default it is 30: a round would take minutes.
 pub(crate) const LEASE_SECONDS: u64 = 4;
 
@@ -79,7 +81,12 @@ pub(crate) trait Cluster {
 pub(crate) fn harm(cluster: &mut dyn Cluster, kinds: &[Harm], calm: Duration, random: &mut SplitMix64) -> Vec<Done> {
     let mut done = Vec::new();
     // On a loaded machine they come late.
+    let begun = Instant::now();
     while cluster.victims().is_empty() && !cluster.is_over() {
+        assert!(
+            begun.elapsed() < LONG,
+            "no process runs that could be harmed, and the run has not ended, after {LONG:?}"
+        );
         std::thread::sleep(Duration::from_millis(20));
     }
     for _ in 0..1 + random.next_u64() % 4 {

@@ -1,5 +1,5 @@
-//! One of several trainers is told to end: it leaves, and the run goes on. A later process of its rank joins again. A run does not wait long
-//! for a trainer that it can do without.
+//! One of several trainers is told to end: it leaves, and the run goes on. A later process of its rank joins again. A run does not wait
+//! long for a trainer that it can do without.
 
 use std::path::Path;
 

@@ -54,7 +54,8 @@ pub(crate) fn runner() -> Option<&'static Path> {
     made.as_ref().map(|(_, runner)| runner.as_path())
 }
 
-/// `command` with a disk below `folder` that hangs: its calls of these kinds never return. Exits as the command does, and passes SIGTERM on.
+/// `command` with a disk below `folder` that hangs: its calls of these kinds never return. Exits as the command does, and passes SIGTERM
+/// on.
 pub(crate) fn hanging(runner: &Path, folder: &Path, kinds: &str, command: &Command) -> Command {
     let mut run = Command::new(runner);
     run.arg(format!("{}/", folder.display())).arg(format!("h{kinds}")).args(["1", &i64::MAX.to_string(), "/dev/null"]);

@@ -9,7 +9,7 @@ const EXCEPTIONS: [(&str, &str); 5] = [
     ("TextSource", "its names there are CriteoSource, and the sources of csv.rs and json_lines.rs"),
     ("Last", "the sink of a replicated sink; actors/tests/replicated_sink.rs runs it in its pipelines"),
     ("Hold", "measures: part of `forebay bench headspace`"),
-    ("Memory", "measures: part of `forebay bench headspace`"),
+    ("HeldBatches", "measures: part of `forebay bench headspace`"),
     ("Replay, Take, DropsNext", "the suite itself"),
 ];
 

@@ -1,10 +1,12 @@
 //! How the workspace hangs together: which crate uses which, no circles of files, unique names, links that lead somewhere, comments that
-//! name files that are there.
+//! name files that are there, crates whose documentation names their files, lines that are not too long.
 
 mod comments;
 mod conformance;
+mod lines;
 mod modules;
 mod names;
+mod reading_order;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};

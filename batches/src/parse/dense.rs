@@ -63,7 +63,7 @@ impl DenseParser {
             Self::Options(options) => return options.parse(name, array, at, out, bad),
             Self::Vector(vector) => return vector.parse(name, array, out, bad),
         };
-        let logs = |auto| if transform == Transform::Auto { auto } else { transform == Transform::Log1p };
+        let logs = |of_integers| transform.is_log1p(of_integers);
         match array.data_type() {
             // A column that all files lack.
             DataType::Null => out.extend(std::iter::repeat_n(0.0, array.len())),

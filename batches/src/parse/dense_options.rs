@@ -126,7 +126,9 @@ impl OptionsParser {
         let part = match self.column.transform {
             Transform::Hour => Some(CalendarPart::Hour),
             Transform::Weekday => Some(CalendarPart::Weekday),
-            _ => None,
+            Transform::Auto | Transform::None | Transform::Log1p | Transform::Log => None,
+            // `age` has the ages.
+            Transform::AgeDays | Transform::AgeHours => None,
         };
         if let Some(part) = part {
             let mut wrong = Vec::new();
@@ -140,10 +142,7 @@ impl OptionsParser {
         if !(kind.is_numeric() || matches!(kind, DataType::Boolean | DataType::Null)) {
             return Err(wrong_type(name, array, self.expected));
         }
-        let logs = match self.column.transform {
-            Transform::Auto => kind.is_integer(),
-            transform => transform == Transform::Log1p,
-        };
+        let logs = self.column.transform.is_log1p(kind.is_integer());
         Ok((number::<Float64Type>(name, array)?.as_primitive::<Float64Type>().clone(), logs))
     }
 
@@ -156,7 +155,8 @@ impl OptionsParser {
         let value = max.filter(|&max| value > max).unwrap_or(value);
         let value = match self.column.transform {
             Transform::Log => value.ln(),
-            _ => logs.map_or(value, |small| log1p(value, small)),
+            Transform::Auto | Transform::None | Transform::Log1p => logs.map_or(value, |small| log1p(value, small)),
+            Transform::Hour | Transform::Weekday | Transform::AgeDays | Transform::AgeHours => value,
         };
         let scaled = (value - self.shift) * self.factor;
         match self.column.limit {

@@ -53,7 +53,7 @@ impl Block {
             views: Vec::new(),
             packed: batch.compression().map(|compression| compression.codec()),
         };
-        let mut at = Counts::default();
+        let mut at = MessageCounts::default();
         for (place, field) in fields.iter().enumerate() {
             let from = at;
             at.add(field.data_type(), version, &all.views)?;
@@ -110,13 +110,13 @@ struct Parts {
 
 /// Arrays, buffers and arrays of views before a place of a message.
 #[derive(Clone, Copy, Default)]
-struct Counts {
+struct MessageCounts {
     nodes: usize,
     buffers: usize,
     views: usize,
 }
 
-impl Counts {
+impl MessageCounts {
     /// Passes over a column of this type.
     fn add(&mut self, kind: &DataType, version: MetadataVersion, views: &[i64]) -> Result<(), String> {
         self.nodes += 1;

@@ -36,7 +36,7 @@ pub(super) struct Encoder {
     change: Change,
     options: ParquetOptions,
     /// Made of the first row group's columns.
-    columns: Option<Columns>,
+    columns: Option<WrittenColumns>,
     room: Arc<Semaphore>,
     bytes: Arc<AtomicU64>,
     jobs: Option<mpsc::Sender<Job>>,
@@ -46,7 +46,7 @@ pub(super) struct Encoder {
 }
 
 /// The columns as they are written.
-struct Columns {
+struct WrittenColumns {
     schema: SchemaRef,
     factory: ArrowRowGroupWriterFactory,
     /// The column of each leaf.
@@ -133,7 +133,7 @@ impl Encoder {
             None => {
                 self.change.check(schema)?;
                 check_writable(schema)?;
-                self.columns.insert(Columns::new(self.change.schema(schema), &self.options)?)
+                self.columns.insert(WrittenColumns::new(self.change.schema(schema), &self.options)?)
             }
         };
         let mut writers: Vec<Vec<_>> = columns.iter().map(|_| Vec::new()).collect();
@@ -193,7 +193,7 @@ impl Drop for Encoder {
     }
 }
 
-impl Columns {
+impl WrittenColumns {
     fn new(schema: SchemaRef, options: &ParquetOptions) -> Result<Self, Fault> {
         // Only the schema of this file is used: column writers do not depend on their file.
         let file = ArrowWriter::try_new(io::sink(), Arc::clone(&schema), Some(options.properties()));
@@ -220,14 +220,14 @@ fn encode_all(queue: &Mutex<mpsc::Receiver<Job>>) {
 /// The state of the writing thread.
 struct Files {
     /// Dropped before the folder, so that an upload is given up before its folder.
-    part: Option<Part>,
+    part: Option<PartFile>,
     staged: StagedFolder,
     options: ParquetOptions,
     bytes: Arc<AtomicU64>,
     written: Written,
 }
 
-struct Part {
+struct PartFile {
     file: SerializedFileWriter<FileWriter>,
     name: String,
     groups: usize,
@@ -254,7 +254,7 @@ impl Files {
     fn write(&mut self, group: Group) -> Result<(), Fault> {
         let part = match &mut self.part {
             Some(part) => part,
-            None => self.part.insert(Part::begin(&self.staged, &self.options, &group.schema, self.written.files)?),
+            None => self.part.insert(PartFile::begin(&self.staged, &self.options, &group.schema, self.written.files)?),
         };
         let failed = |name: &str, e| fault(name, "cannot write", e);
         let mut row_group = part.file.next_row_group().map_err(|e| failed(&part.name, e))?;
@@ -295,7 +295,7 @@ impl Files {
     }
 }
 
-impl Part {
+impl PartFile {
     fn begin(staged: &StagedFolder, options: &ParquetOptions, schema: &SchemaRef, number: u64) -> Result<Self, Fault> {
         let file = staged.create(&format!("part-{number:05}.parquet"))?;
         let name = file.name().to_owned();

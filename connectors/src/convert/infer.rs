@@ -20,7 +20,7 @@ pub struct InferredColumn {
 
 /// What the values of a column were so far.
 #[derive(Clone, Debug)]
-struct Seen {
+struct ValuesSeen {
     integers: bool,
     numbers: bool,
     truths: bool,
@@ -28,13 +28,13 @@ struct Seen {
     odd_texts: OddTexts,
 }
 
-impl Default for Seen {
+impl Default for ValuesSeen {
     fn default() -> Self {
         Self { integers: true, numbers: true, truths: true, any: false, odd_texts: OddTexts::default() }
     }
 }
 
-impl Seen {
+impl ValuesSeen {
     fn add(&mut self, text: &str) {
         let bytes = trimmed(text.as_bytes());
         if bytes.is_empty() {
@@ -78,12 +78,13 @@ impl Seen {
 pub async fn infer_columns<S: Source<Out = Rows>>(source: &mut S, rows: u64) -> Result<Vec<InferredColumn>, Fault> {
     let cx = StageCx::detached("infer");
     source.open(&cx).await?;
-    let (mut columns, mut read) = (Vec::<(String, Seen)>::new(), 0);
+    let (mut columns, mut read) = (Vec::<(String, ValuesSeen)>::new(), 0);
     while read < rows {
         let Some(next) = source.next(&cx).await? else { break };
         let batch = next.batch;
         if columns.is_empty() {
-            columns = batch.schema_ref().fields().iter().map(|field| (field.name().clone(), Seen::default())).collect();
+            columns =
+                batch.schema_ref().fields().iter().map(|field| (field.name().clone(), ValuesSeen::default())).collect();
         }
         let left = usize::try_from(rows - read).unwrap_or(usize::MAX).min(batch.num_rows());
         for ((_, seen), column) in columns.iter_mut().zip(batch.slice(0, left).columns()) {
@@ -91,7 +92,7 @@ pub async fn infer_columns<S: Source<Out = Rows>>(source: &mut S, rows: u64) -> 
         }
         read += left as u64;
     }
-    let column = |(name, mut seen): (String, Seen)| {
+    let column = |(name, mut seen): (String, ValuesSeen)| {
         let kind = seen.kind();
         let odd_text = (kind == ValueKind::Text).then(|| seen.odd_texts.finish()).flatten();
         InferredColumn { column: FileColumn::new(name, kind).integers(Integers::AsWritten), odd_text }
@@ -99,7 +100,7 @@ pub async fn infer_columns<S: Source<Out = Rows>>(source: &mut S, rows: u64) -> 
     Ok(columns.into_iter().map(column).collect())
 }
 
-fn add(seen: &mut Seen, column: &ArrayRef) -> Result<(), Fault> {
+fn add(seen: &mut ValuesSeen, column: &ArrayRef) -> Result<(), Fault> {
     match column.data_type() {
         DataType::Utf8 => column.as_string::<i32>().iter().flatten().for_each(|text| seen.add(text)),
         DataType::List(_) => {
@@ -142,7 +143,7 @@ mod tests {
             (&["true", "1"], ValueKind::Text),
             (&["false", "no"], ValueKind::Text),
         ] {
-            let mut seen = Seen::default();
+            let mut seen = ValuesSeen::default();
             values.iter().for_each(|value| seen.add(value));
             assert_eq!(seen.kind(), kind, "{values:?}");
         }
@@ -151,7 +152,7 @@ mod tests {
     #[test]
     fn the_one_text_beside_numbers_is_told() {
         let odd = |values: &[&str]| {
-            let mut seen = Seen::default();
+            let mut seen = ValuesSeen::default();
             values.iter().for_each(|value| seen.add(value));
             seen.odd_texts.finish().map(|odd| (odd.values, odd.text))
         };

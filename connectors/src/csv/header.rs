@@ -23,16 +23,16 @@ const AT_ONCE: usize = 16;
 
 /// What the lines of one file hold.
 #[derive(Clone, Debug)]
-pub struct CsvHeader(pub(super) Arc<Layout>);
+pub struct CsvHeader(pub(super) Arc<CsvLayout>);
 
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct CsvLayout {
     /// The names in the header, one for each field of a line.
     pub(super) names: Vec<String>,
     /// For each field the place of its column in a batch, if it is wanted.
     pub(super) targets: Vec<Option<usize>>,
     /// The origin of each column of a batch.
-    pub(super) origins: Vec<Origin>,
+    pub(super) origins: Vec<CsvOrigin>,
     /// The columns of a batch.
     pub(super) schema: SchemaRef,
     /// Bytes of a line, about, by the first lines of the file.
@@ -41,7 +41,7 @@ pub(super) struct Layout {
 
 /// Where a column comes from.
 #[derive(Debug)]
-pub(super) enum Origin {
+pub(super) enum CsvOrigin {
     Field(ValueKind, Integers),
     /// A folder `column=value`, or a column that the file lacks.
     Constant(Constant),
@@ -192,14 +192,14 @@ fn layout(
     wanted: &[FileColumn],
     folders: &PartitionColumns,
     options: &CsvOptions,
-) -> Result<Layout, Fault> {
+) -> Result<CsvLayout, Fault> {
     let mut targets = vec![None; names.len()];
     let mut origins = Vec::with_capacity(wanted.len());
     let mut fields = Vec::with_capacity(wanted.len());
     for (place, FileColumn { name, kind, integers, optional, .. }) in wanted.iter().enumerate() {
         if let Some((of_folder, constant)) = folders.get(name, &file.partitions) {
             fields.push(of_folder);
-            origins.push(Origin::Constant(constant));
+            origins.push(CsvOrigin::Constant(constant));
             continue;
         }
         let mut at = names.iter().enumerate().filter(|(_, there)| *there == name).map(|(at, _)| at);
@@ -226,14 +226,14 @@ fn layout(
                     return Err(missing(name, &names, file, options));
                 };
                 fields.push(constant_field);
-                origins.push(Origin::Constant(constant));
+                origins.push(CsvOrigin::Constant(constant));
                 continue;
             }
         }
         fields.push(field(name, *kind, data_type(*kind), *integers));
-        origins.push(Origin::Field(*kind, *integers));
+        origins.push(CsvOrigin::Field(*kind, *integers));
     }
-    Ok(Layout { targets, origins, schema: Arc::new(Schema::new(fields)), line_bytes, names })
+    Ok(CsvLayout { targets, origins, schema: Arc::new(Schema::new(fields)), line_bytes, names })
 }
 
 /// The first name of a header that is a number: then the line is a row, most likely, and the file has no header.

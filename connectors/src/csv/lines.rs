@@ -3,7 +3,7 @@
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, counted};
 
-use super::header::{CsvHeader, Origin, other_delimiter};
+use super::header::{CsvHeader, CsvOrigin, other_delimiter};
 use super::options::CsvOptions;
 use super::split::{field_end, split_line, unquote};
 use crate::text::bad_row::{BadRow, EXACT, MAX_LINE, NUMBER, Reason, integer_expected, kept_as_text, shown, too_long};
@@ -48,9 +48,9 @@ impl CsvParser {
     }
 
     fn empty_columns(&self) -> Vec<Option<Column>> {
-        let column = |origin: &Origin| match origin {
-            Origin::Field(kind, integers) => Some(Column::new(*kind, *integers, self.capacity)),
-            Origin::Constant(_) => None,
+        let column = |origin: &CsvOrigin| match origin {
+            CsvOrigin::Field(kind, integers) => Some(Column::new(*kind, *integers, self.capacity)),
+            CsvOrigin::Constant(_) => None,
         };
         self.header.0.origins.iter().map(column).collect()
     }
@@ -122,8 +122,8 @@ impl LineParser for CsvParser {
         let rows = std::mem::take(&mut self.rows);
         self.text_bytes = 0;
         let constants = self.header.0.origins.iter().map(|origin| match origin {
-            Origin::Constant(constant) => Some(constant),
-            Origin::Field(..) => None,
+            CsvOrigin::Constant(constant) => Some(constant),
+            CsvOrigin::Field(..) => None,
         });
         let columns = std::mem::replace(&mut self.columns, empty).into_iter().zip(constants);
         batch(&self.header.0.schema, rows, columns, Column::finish)

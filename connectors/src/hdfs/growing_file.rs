@@ -126,8 +126,8 @@ impl GrowingFile {
         }
     }
 
-    /// Makes a file whose writer is gone ready for more: anew and empty, if a connection failed and all bytes are in memory; otherwise closed.
-    /// Returns its length.
+    /// Makes a file whose writer is gone ready for more: anew and empty, if a connection failed and all bytes are in memory; otherwise
+    /// closed. Returns its length.
     async fn reopen(&mut self, error: &HdfsError, since: Instant) -> Result<u64> {
         if self.recent.is_whole() && matches!(error, HdfsError::IOError(_) | HdfsError::DataTransferError(_)) {
             // One block, if that is possible: the NameNode may name the same DataNode for each block.

@@ -18,7 +18,7 @@ use super::retry::Repeat;
 use super::silence::ANSWER_WITHIN;
 
 /// A part, and where its result goes.
-type Part = (PutPayload, oneshot::Sender<Result<()>>);
+type PartAndReply = (PutPayload, oneshot::Sender<Result<()>>);
 
 #[derive(Debug)]
 pub(super) struct Upload {
@@ -26,7 +26,7 @@ pub(super) struct Upload {
     /// Whether the file replaces one of its name. If not, an existing file is an error at the end, [`Error::AlreadyExists`].
     replace: bool,
     /// Where parts go, and the task that writes them and returns their bytes. `None` once it has ended.
-    running: Option<(mpsc::UnboundedSender<Part>, AbortOnDropHandle<Result<u64>>)>,
+    running: Option<(mpsc::UnboundedSender<PartAndReply>, AbortOnDropHandle<Result<u64>>)>,
     /// Below `running`, so that a drop ends the task first.
     hidden: HiddenFile,
 }
@@ -41,7 +41,7 @@ impl Upload {
         // A user who may not make the file may not delete it either.
         let created = GrowingFile::create(cluster, &place, &at).await;
         let mut file = created.inspect_err(|_| hidden.gone = true)?;
-        let (parts, mut received) = mpsc::unbounded_channel::<Part>();
+        let (parts, mut received) = mpsc::unbounded_channel::<PartAndReply>();
         let task = tokio::spawn(async move {
             while let Some((part, done)) = received.recv().await {
                 let written = file.advance(Some(Bytes::from(part))).await;

@@ -27,13 +27,13 @@ use twice::Seen;
 /// faults: their rows are lost. So is a file there whose name ends in `#` and digits, which is not read.
 #[derive(Clone, Debug)]
 pub struct Input {
-    parts: Vec<Part>,
+    parts: Vec<InputPart>,
     /// Its files, once it is [`listed`](Self::listed).
     files: Option<Arc<[DataFile]>>,
 }
 
 #[derive(Clone, Debug)]
-struct Part {
+struct InputPart {
     location: Location,
     filter: Option<Predicate>,
     /// The name of its only file, if another than its path.
@@ -49,12 +49,12 @@ enum Location {
 }
 
 impl Input {
-    fn of(parts: Vec<Part>) -> Self {
+    fn of(parts: Vec<InputPart>) -> Self {
         Self { parts, files: None }
     }
 
     fn at(location: Location) -> Self {
-        Self::of(vec![Part { location, filter: None, name: None }])
+        Self::of(vec![InputPart { location, filter: None, name: None }])
     }
 
     /// A file, folder or glob in a store that the caller opened.
@@ -118,7 +118,7 @@ impl Input {
             return Ok(files.to_vec());
         }
         let (mut files, mut seen) = (Vec::new(), Seen::default());
-        for Part { location, filter, name } in &self.parts {
+        for InputPart { location, filter, name } in &self.parts {
             let text = name.clone().unwrap_or_else(|| location.to_string());
             let (store, mut listed) = match location {
                 Location::Url(url, stores) => {
@@ -164,7 +164,7 @@ impl fmt::Display for Location {
 
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, Part { location, filter, name }) in self.parts.iter().enumerate() {
+        for (i, InputPart { location, filter, name }) in self.parts.iter().enumerate() {
             let comma = if i > 0 { ", " } else { "" };
             match name {
                 Some(name) => write!(f, "{comma}{name}")?,

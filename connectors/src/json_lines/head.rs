@@ -23,12 +23,12 @@ const AT_ONCE: usize = 16;
 
 /// What the lines of one file hold.
 #[derive(Clone, Debug)]
-pub struct JsonHead(pub(super) Arc<Layout>);
+pub struct JsonHead(pub(super) Arc<JsonLayout>);
 
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct JsonLayout {
     /// The origin of each column of a batch.
-    pub(super) origins: Vec<Origin>,
+    pub(super) origins: Vec<JsonOrigin>,
     /// The columns of a batch.
     pub(super) schema: SchemaRef,
     /// Bytes of a line, about, by the first lines of the file.
@@ -39,7 +39,7 @@ pub(super) struct Layout {
 
 /// Where a column comes from.
 #[derive(Debug)]
-pub(super) enum Origin {
+pub(super) enum JsonOrigin {
     /// A key of the objects.
     Key { kind: ValueKind, integers: Integers, list: bool },
     /// A folder `column=value`.
@@ -48,13 +48,13 @@ pub(super) enum Origin {
 
 /// The names in the first lines of a file, and the kinds of their values; and the mean length of these lines, in bytes.
 struct Head {
-    names: BTreeMap<String, Seen>,
+    names: BTreeMap<String, KindsOfValues>,
     line_bytes: u64,
 }
 
 /// What some values of a name are.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct KindsOfValues {
     list: bool,
     /// Neither null nor lists.
     single: bool,
@@ -62,8 +62,8 @@ struct Seen {
     nested: bool,
 }
 
-impl Seen {
-    fn add(&mut self, other: Seen) {
+impl KindsOfValues {
+    fn add(&mut self, other: KindsOfValues) {
         self.list |= other.list;
         self.single |= other.single;
         self.nested |= other.nested;
@@ -92,7 +92,7 @@ pub(super) async fn read_heads(
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let mut names: BTreeMap<&str, Seen> = BTreeMap::new();
+    let mut names: BTreeMap<&str, KindsOfValues> = BTreeMap::new();
     for (name, &seen) in heads.iter().flat_map(|head| &head.names) {
         names.entry(name).or_default().add(seen);
     }
@@ -128,13 +128,13 @@ pub(super) async fn read_heads(
         for FileColumn { name, kind, integers, list, single, paired_column, .. } in &wanted {
             let above = || folders.get_above(name, &file.partitions).filter(|_| !names.contains_key(name.as_str()));
             let (of_column, origin) = match folders.get(name, &file.partitions).or_else(above) {
-                Some((of_folder, constant)) => (of_folder, Origin::Folder(constant)),
+                Some((of_folder, constant)) => (of_folder, JsonOrigin::Folder(constant)),
                 None => {
                     let seen = |name: &str| names.get(name).copied().unwrap_or_default();
                     let of_single =
                         paired_column.as_deref().map(seen).is_some_and(|paired| paired.single && !paired.list);
                     let list = !single && (seen(name).list || *list && !seen(name).single && !of_single);
-                    let origin = Origin::Key { kind: *kind, integers: *integers, list };
+                    let origin = JsonOrigin::Key { kind: *kind, integers: *integers, list };
                     (field(name, *kind, column_type(*kind, list), *integers), origin)
                 }
             };
@@ -142,7 +142,7 @@ pub(super) async fn read_heads(
             origins.push(origin);
         }
         let schema = Arc::new(Schema::new(fields));
-        JsonHead(Arc::new(Layout { origins, schema, line_bytes: head.line_bytes, new_keys: new_keys.clone() }))
+        JsonHead(Arc::new(JsonLayout { origins, schema, line_bytes: head.line_bytes, new_keys: new_keys.clone() }))
     });
     Ok(layouts.collect())
 }
@@ -166,13 +166,13 @@ fn one_object_per_line(name: &str, text: &[u8]) -> Result<(), Fault> {
 /// Skips lines that are no objects: reading the rows reports them.
 fn head(text: &[u8]) -> Head {
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
-    let (mut names, mut lines) = (BTreeMap::<String, Seen>::new(), 0);
+    let (mut names, mut lines) = (BTreeMap::<String, KindsOfValues>::new(), 0);
     let mut at = 0;
     for end in memchr::memchr_iter(b'\n', text).chain((!text.ends_with(b"\n")).then_some(text.len())) {
         let line = text.get(at..end).unwrap_or_default();
         (at, lines) = (end + 1, lines + 1);
         let mut found: Vec<String> = Vec::new();
-        let mut values: Vec<Seen> = Vec::new();
+        let mut values: Vec<KindsOfValues> = Vec::new();
         let name = |key: &str| {
             found.push(key.to_owned());
             Some(found.len() - 1)
@@ -189,7 +189,7 @@ fn head(text: &[u8]) -> Head {
 }
 
 /// The kind of a value, given as its text.
-fn seen(raw: &str) -> Seen {
+fn seen(raw: &str) -> KindsOfValues {
     let list = raw.starts_with('[');
     let nests = |raw: &str| raw.starts_with(['[', '{']);
     let nested = if list {
@@ -197,10 +197,10 @@ fn seen(raw: &str) -> Seen {
     } else {
         nests(raw)
     };
-    Seen { list, single: !list && raw != "null", nested }
+    KindsOfValues { list, single: !list && raw != "null", nested }
 }
 
-fn missing(column: &str, names: &BTreeMap<&str, Seen>, files: &[DataFile]) -> Fault {
+fn missing(column: &str, names: &BTreeMap<&str, KindsOfValues>, files: &[DataFile]) -> Fault {
     let near = did_you_mean(column, names.keys().copied());
     let first = files.first().map_or("", |file| &file.name);
     let shown = names.keys().map(|name| name.get(..60).unwrap_or(name));

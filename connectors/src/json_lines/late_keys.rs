@@ -26,10 +26,10 @@ impl NewKeys {
 
 /// The rows with keys that no file has in its first lines. Clones share the counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LateKeys(Arc<Mutex<Counts>>);
+pub(crate) struct LateKeys(Arc<Mutex<LateKeyCounts>>);
 
 #[derive(Debug, Default)]
-struct Counts {
+struct LateKeyCounts {
     rows: u64,
     /// The rows that have each key.
     keys: BTreeMap<String, u64>,

@@ -7,7 +7,7 @@ use arrow::record_batch::RecordBatch;
 use forebay_actors::Fault;
 
 use super::column::JsonColumn;
-use super::head::{JsonHead, Origin};
+use super::head::{JsonHead, JsonOrigin};
 use super::late_keys::NewKeys;
 use super::object::each_value;
 use crate::format::ValueKind;
@@ -46,7 +46,7 @@ const NEW_KEY: usize = usize::MAX;
 impl JsonParser {
     pub(super) fn new(head: &JsonHead, capacity: usize) -> Self {
         let columns = head.0.origins.iter().zip(head.0.schema.fields()).enumerate();
-        let places = columns.filter(|(_, (origin, _))| matches!(origin, Origin::Key { .. }));
+        let places = columns.filter(|(_, (origin, _))| matches!(origin, JsonOrigin::Key { .. }));
         let places = places.map(|(place, (_, field))| (field.name().clone(), place)).collect();
         let capacity = capacity.max(1);
         let mut parser = Self {
@@ -63,9 +63,9 @@ impl JsonParser {
     }
 
     fn empty_columns(&self) -> Vec<Option<JsonColumn>> {
-        let column = |origin: &Origin| match *origin {
-            Origin::Key { kind, integers, list } => Some(JsonColumn::new(kind, integers, list, self.capacity)),
-            Origin::Folder(_) => None,
+        let column = |origin: &JsonOrigin| match *origin {
+            JsonOrigin::Key { kind, integers, list } => Some(JsonColumn::new(kind, integers, list, self.capacity)),
+            JsonOrigin::Folder(_) => None,
         };
         self.head.0.origins.iter().map(column).collect()
     }
@@ -163,8 +163,8 @@ impl LineParser for JsonParser {
         let rows = std::mem::take(&mut self.rows);
         self.text_bytes = 0;
         let constants = self.head.0.origins.iter().map(|origin| match origin {
-            Origin::Folder(constant) => Some(constant),
-            Origin::Key { .. } => None,
+            JsonOrigin::Folder(constant) => Some(constant),
+            JsonOrigin::Key { .. } => None,
         });
         let columns = std::mem::replace(&mut self.columns, empty).into_iter().zip(constants);
         batch(&self.head.0.schema, rows, columns, JsonColumn::finish)
@@ -201,13 +201,13 @@ impl LineParser for JsonParser {
             // Not reachable: the same code refused the line.
             Ok(()) => return BadRow::new(Reason::NotJson, shown(line), OBJECT),
         };
-        let list = matches!(self.head.0.origins.get(place), Some(Origin::Key { list: true, .. }));
+        let list = matches!(self.head.0.origins.get(place), Some(JsonOrigin::Key { list: true, .. }));
         let value = match self.head.0.origins.get(place) {
-            Some(Origin::Key { kind: ValueKind::Number, .. }) => format!("null or {NUMBER}"),
-            Some(Origin::Key { kind: ValueKind::Integer | ValueKind::IntegerText, .. }) => {
+            Some(JsonOrigin::Key { kind: ValueKind::Number, .. }) => format!("null or {NUMBER}"),
+            Some(JsonOrigin::Key { kind: ValueKind::Integer | ValueKind::IntegerText, .. }) => {
                 format!("null or {}", integer_expected(raw.trim_matches('"').as_bytes()))
             }
-            Some(Origin::Key { kind: ValueKind::Hex | ValueKind::HexText, .. }) => {
+            Some(JsonOrigin::Key { kind: ValueKind::Hex | ValueKind::HexText, .. }) => {
                 "null or up to 16 hex digits".to_owned()
             }
             _ => "null or text".to_owned(),

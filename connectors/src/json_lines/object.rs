@@ -49,7 +49,7 @@ where
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
-        while let Some(place) = map.next_key_seed(Place(&mut self.wants))? {
+        while let Some(place) = map.next_key_seed(ColumnOfKey(&mut self.wants))? {
             let Some(place) = place else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
@@ -65,9 +65,9 @@ where
 }
 
 /// Reads a key as the place of its column.
-struct Place<'a, W>(&'a mut W);
+struct ColumnOfKey<'a, W>(&'a mut W);
 
-impl<'de, W: FnMut(&str) -> Option<usize>> DeserializeSeed<'de> for Place<'_, W> {
+impl<'de, W: FnMut(&str) -> Option<usize>> DeserializeSeed<'de> for ColumnOfKey<'_, W> {
     type Value = Option<usize>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
@@ -75,7 +75,7 @@ impl<'de, W: FnMut(&str) -> Option<usize>> DeserializeSeed<'de> for Place<'_, W>
     }
 }
 
-impl<W: FnMut(&str) -> Option<usize>> Visitor<'_> for Place<'_, W> {
+impl<W: FnMut(&str) -> Option<usize>> Visitor<'_> for ColumnOfKey<'_, W> {
     type Value = Option<usize>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -24,7 +24,7 @@ pub(crate) struct Footer {
 }
 
 /// A file, and all of its columns.
-pub(super) struct Parsed {
+pub(super) struct ParsedFooter {
     pub(super) file: DataFile,
     pub(super) schema: Arc<FileSchema>,
     pub(super) row_groups: Vec<RowGroup>,

@@ -9,7 +9,7 @@ use futures::{StreamExt, TryStreamExt};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::FooterTail;
 
-use super::footer::{Footer, Parsed};
+use super::footer::{Footer, ParsedFooter};
 use super::row_group::RowGroup;
 use super::schemas::Schemas;
 use super::selection::{self, Wanted};
@@ -108,11 +108,11 @@ async fn read(file: &DataFile) -> Result<Bytes, Fault> {
     all.await.map_err(|e| fault(file, e))
 }
 
-fn parse(file: DataFile, bytes: &Bytes, schemas: &mut Schemas) -> Result<Parsed, Fault> {
+fn parse(file: DataFile, bytes: &Bytes, schemas: &mut Schemas) -> Result<ParsedFooter, Fault> {
     let parsed = Arc::new(schemas.parse(bytes).map_err(|e| fault(&file, e))?);
     let schema = schemas.whole(&file.name, bytes, &parsed)?;
     let row_groups = parsed.row_groups().iter().map(RowGroup::new).collect();
-    Ok(Parsed { file, schema, row_groups })
+    Ok(ParsedFooter { file, schema, row_groups })
 }
 
 /// What the error says of a file whose last four bytes are PARE instead of PAR1.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_actors::Fault;
 use parquet::basic::Compression;
 
-use super::footer::{Footer, Parsed};
+use super::footer::{Footer, ParsedFooter};
 use super::row_group::{Chunk, RowGroup};
 use super::schemas::{FileSchema, Schemas};
 use crate::column_types::in_batches;
@@ -22,8 +22,8 @@ pub(super) struct Wanted {
 }
 
 /// Finds the columns wanted in a file, checks where the file places them, and forgets the other columns.
-pub(super) fn select(parsed: Parsed, wanted: &Wanted, schemas: &mut Schemas) -> Result<Footer, Fault> {
-    let Parsed { file, schema: whole, row_groups } = parsed;
+pub(super) fn select(parsed: ParsedFooter, wanted: &Wanted, schemas: &mut Schemas) -> Result<Footer, Fault> {
+    let ParsedFooter { file, schema: whole, row_groups } = parsed;
     let Wanted { columns, optional, folders } = wanted;
     let mut found = typed_columns::find(&file, whole.arrow.fields(), columns, optional, folders, in_batches)?;
     let places = std::mem::take(&mut found.places);
@@ -104,7 +104,7 @@ mod tests {
             name: "f.parquet".into(),
             partitions: Partitions::default(),
         };
-        let parsed = Parsed { file, schema, row_groups: groups.iter().map(RowGroup::new).collect() };
+        let parsed = ParsedFooter { file, schema, row_groups: groups.iter().map(RowGroup::new).collect() };
         let (optional, folders) = (Vec::new(), PartitionColumns::default());
         select(parsed, &Wanted { columns: vec!["a".to_owned()], optional, folders }, &mut schemas)
     }

@@ -13,8 +13,8 @@ use crate::column_types::{dictionary, dictionary_of, is_binary, is_text};
 /// INT96, the timestamp of Hive, Impala and older Spark, counts days and nanoseconds; in 64 bits nanoseconds last from 1677 to 2262 only
 /// and would wrap silently. Its writers use microseconds at most, so it becomes microseconds in UTC, as newer Spark writes.
 ///
-/// Strings and binary values become dictionaries, if asked: a page's distinct values are decoded, and later hashed, once. Other dictionaries and list views,
-/// which only the writer's Arrow schema has, become values and lists.
+/// Strings and binary values become dictionaries, if asked: a page's distinct values are decoded, and later hashed, once. Other
+/// dictionaries and list views, which only the writer's Arrow schema has, become values and lists.
 pub(super) fn read_as(plain: &Schema, parquet: &SchemaDescriptor, dictionaries: bool) -> Schema {
     // For each column the number of its leaves, and of its INT96 leaves. A struct or a map is never a feature, so its members stay as they
     // are.

@@ -49,9 +49,9 @@ impl Token {
     }
 }
 
-type Place = (usize, Token);
+type PlacedToken = (usize, Token);
 
-fn tokens(text: &str) -> Result<Vec<Place>, SyntaxError> {
+fn tokens(text: &str) -> Result<Vec<PlacedToken>, SyntaxError> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
@@ -128,13 +128,13 @@ fn comparison(text: &str) -> Result<(Token, usize), &'static str> {
     Ok((Token::Compare(compare), length))
 }
 
-struct Parser<I: Iterator<Item = Place>> {
+struct Parser<I: Iterator<Item = PlacedToken>> {
     tokens: Peekable<I>,
     end: usize,
     depth: usize,
 }
 
-impl<I: Iterator<Item = Place>> Parser<I> {
+impl<I: Iterator<Item = PlacedToken>> Parser<I> {
     fn whole(&mut self) -> Result<Expr, SyntaxError> {
         let expr = self.predicate()?;
         match self.tokens.next() {

@@ -19,7 +19,7 @@ use rustix::fs::OFlags;
 
 use super::error::fault;
 use super::fail_points::pass;
-use super::stop::Stop;
+use super::stop::StopFlag;
 use crate::disks::TriedDisks;
 use crate::input::Input;
 use crate::store_error::store_fault;
@@ -30,7 +30,7 @@ use crate::stores::{Stores, absolute, local_path};
 #[derive(Clone, Debug)]
 pub struct Folder {
     at: Location,
-    pub(super) stop: Stop,
+    pub(super) stop: StopFlag,
 }
 
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ pub(super) struct StoreFolder {
 #[derive(Clone, Debug)]
 pub struct OpenFolder {
     pub(super) at: Opened,
-    pub(super) stop: Stop,
+    pub(super) stop: StopFlag,
     pub(super) disks: TriedDisks,
     held: Option<Arc<File>>,
     /// Grows with the bytes that files of the folder take.
@@ -94,7 +94,7 @@ impl Folder {
     }
 
     fn at(at: Location) -> Self {
-        Self { at, stop: Stop::default() }
+        Self { at, stop: StopFlag::default() }
     }
 
     /// Opens a path or URL in these stores, and works on their threads. Without it, a folder has stores of its own.
@@ -110,7 +110,7 @@ impl Folder {
     /// removed.
     #[must_use]
     pub fn stopped_by(mut self, stop: Arc<AtomicBool>) -> Self {
-        self.stop = Stop(Some(stop));
+        self.stop = StopFlag(Some(stop));
         self
     }
 
@@ -234,7 +234,7 @@ impl OpenFolder {
     /// As [`Folder::stopped_by`].
     #[must_use]
     pub fn stopped_by(mut self, stop: Arc<AtomicBool>) -> Self {
-        self.stop = Stop(Some(stop));
+        self.stop = StopFlag(Some(stop));
         self
     }
 

@@ -8,9 +8,9 @@ use forebay_actors::{Fault, FaultKind};
 
 /// Whether to stop writing. By default, never.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stop(pub(super) Option<Arc<AtomicBool>>);
+pub(super) struct StopFlag(pub(super) Option<Arc<AtomicBool>>);
 
-impl Stop {
+impl StopFlag {
     /// # Errors
     /// A fault of the kind [`FaultKind::Drained`], if writing is to stop.
     pub(super) fn check(&self, name: impl Display) -> Result<(), Fault> {

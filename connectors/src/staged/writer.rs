@@ -22,7 +22,7 @@ use super::error::fault;
 use super::fail_points::PointedFile;
 use super::flat::{PendingUpload, PendingUploads};
 use super::folder::StoreFolder;
-use super::stop::Stop;
+use super::stop::StopFlag;
 use crate::store_error::store_fault;
 use crate::stores::Stores;
 
@@ -43,7 +43,7 @@ pub struct FileWriter {
     /// How many of these bytes the system was asked to write to the disk.
     written_back: u64,
     to: To,
-    stop: Stop,
+    stop: StopFlag,
     /// Grows with the bytes of all files of the folder.
     counted: Option<Arc<AtomicU64>>,
 }
@@ -52,7 +52,7 @@ enum To {
     Local(BufWriter<File>),
     /// A local file, which must be on the disk at the end.
     Synced(BufWriter<PointedFile>),
-    Store(Upload),
+    Store(BlockingUpload),
 }
 
 impl FileWriter {
@@ -72,15 +72,15 @@ impl FileWriter {
         file: &str,
         pending: Option<PendingUploads>,
     ) -> Result<Self, Fault> {
-        let to = To::Store(Upload::start(&name, folder, folder.file(file)?, pending, PART_BYTES));
+        let to = To::Store(BlockingUpload::start(&name, folder, folder.file(file)?, pending, PART_BYTES));
         Ok(Self::to(name, to))
     }
 
     fn to(name: String, to: To) -> Self {
-        Self { name, bytes: 0, written_back: 0, to, stop: Stop::default(), counted: None }
+        Self { name, bytes: 0, written_back: 0, to, stop: StopFlag::default(), counted: None }
     }
 
-    pub(super) fn stopped_by(mut self, stop: &Stop) -> Self {
+    pub(super) fn stopped_by(mut self, stop: &StopFlag) -> Self {
         self.stop = stop.clone();
         self
     }
@@ -163,7 +163,7 @@ enum Message {
 
 /// The side of an upload that a blocking thread holds. It waits on channels of the standard library: tokio's would panic,
 /// or spin for ever, on a thread that runs a tokio runtime.
-struct Upload {
+struct BlockingUpload {
     part: Vec<u8>,
     part_bytes: usize,
     /// `None` once it has ended, well or not.
@@ -175,7 +175,7 @@ struct Upload {
     _stores: Stores,
 }
 
-impl Upload {
+impl BlockingUpload {
     fn start(name: &str, folder: &StoreFolder, path: Path, pending: Option<PendingUploads>, part_bytes: usize) -> Self {
         let (parts, receiver) = unbounded_channel();
         let (tokens, room) = mpsc::channel();
@@ -235,7 +235,7 @@ impl Upload {
     }
 }
 
-impl Drop for Upload {
+impl Drop for BlockingUpload {
     /// Waits until the upload is given up, so that the folder around it can be removed.
     fn drop(&mut self) {
         if self.parts.is_some() {

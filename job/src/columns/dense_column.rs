@@ -7,6 +7,7 @@ use forebay_connectors::ValueKind;
 use serde::{Deserialize, Serialize};
 
 use super::Columns;
+use super::transform::Transform;
 use super::unix_unit::{UnixUnit, offset_microseconds, times_in_text};
 
 /// Most numbers of a list.
@@ -78,32 +79,6 @@ pub struct Clip {
     pub max: Option<f64>,
 }
 
-/// A transform of dense values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Transform {
-    /// `log1p` for integers, `none` for floating-point numbers, booleans and the numbers of CSV and JSON lines, and a scale or `log1p`
-    /// where a sample of the values needs it.
-    #[default]
-    Auto,
-    /// The value itself, without a scale unless the job sets one.
-    None,
-    /// sign(x) · ln(1 + |x|).
-    Log1p,
-    /// ln(x). A row with a value of 0 or less is a bad row: set `clip.min`.
-    Log,
-    /// The hour of a timestamp, 0 to 23, in UTC or at `utc_offset`. Text of CSV must be a date or a timestamp, `2026-11-20 03:04:05`, also
-    /// with `T` and a time zone; integers need a `unit`.
-    Hour,
-    /// The day of the week of a date or a timestamp, in UTC or at `utc_offset`: 0 for Monday to 6 for Sunday. Integers need a `unit`.
-    Weekday,
-    /// The days from a date or a timestamp to that of `at`, with fractions; negative if `at` is earlier. `fill`, `clip` and `scale` apply
-    /// to the days. Integers need a `unit`.
-    AgeDays,
-    /// The same in hours.
-    AgeHours,
-}
-
 /// A scale of transformed values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -139,21 +114,6 @@ pub struct DenseStatistics {
     /// Rows where it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<u64>,
-}
-
-impl Transform {
-    /// Whether the transform is one of moments.
-    pub fn is_of_time(self) -> bool {
-        match self {
-            Self::Hour | Self::Weekday | Self::AgeDays | Self::AgeHours => true,
-            Self::Auto | Self::None | Self::Log1p | Self::Log => false,
-        }
-    }
-
-    /// Whether the transform turns a moment into an age.
-    pub fn is_age(self) -> bool {
-        matches!(self, Self::AgeDays | Self::AgeHours)
-    }
 }
 
 impl DenseColumn {
@@ -199,8 +159,7 @@ impl DenseColumn {
 
     /// Whether the feature is one number, without options other than the transforms `none` and `log1p`.
     pub fn is_plain(&self) -> bool {
-        let plain =
-            self.length.is_none() && matches!(self.transform, Transform::Auto | Transform::None | Transform::Log1p);
+        let plain = self.length.is_none() && self.transform.is_plain();
         plain && !self.takes_nan() && self.clip.is_none() && self.scale.is_none()
     }
 
@@ -229,7 +188,7 @@ impl DenseColumn {
             if !(1..=MOST_NUMBERS).contains(&length) {
                 return refuse(format!("length is {length}, expected 1 to {MOST_NUMBERS}"));
             }
-            if matches!(self.transform, Transform::Hour | Transform::Weekday) {
+            if self.transform.is_calendar_part() {
                 return refuse("length is for lists of numbers, and transform for timestamps: leave one out".into());
             }
             if self.scale.is_some() {
@@ -247,13 +206,13 @@ impl DenseColumn {
             {
                 return refuse("clip.min is above clip.max, or one of them is not a number".into());
             }
-            if matches!(self.transform, Transform::Hour | Transform::Weekday) {
+            if self.transform.is_calendar_part() {
                 return refuse(
                     "clip limits numbers, and the column has timestamps: leave one of clip and transform out".into(),
                 );
             }
         }
-        if self.fill.is_some() && matches!(self.transform, Transform::Hour | Transform::Weekday) {
+        if self.fill.is_some() && self.transform.is_calendar_part() {
             return refuse(
                 "fill is a value of the column, which has timestamps: leave it out, then a missing value is 0, and add \
                  indicator = true to tell it from a 0"
@@ -312,7 +271,7 @@ impl DenseColumn {
             )));
         }
         // `auto` is one of the two in the rows that they describe; the types of other rows are not known here.
-        let of_auto = self.transform == Transform::Auto && matches!(transform, Transform::None | Transform::Log1p);
+        let of_auto = self.transform == Transform::Auto && transform.may_be_auto();
         if (transform != self.transform && !of_auto) || clip != self.clip {
             return Err(Fault::user(format!(
                 "columns.statistics.{name} was computed with another transform or clip than `{name}` has in \

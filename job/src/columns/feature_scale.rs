@@ -40,9 +40,7 @@ pub type FeatureScales = BTreeMap<String, FeatureScale>;
 impl DenseColumn {
     /// Whether the job sets no scale for this feature, which is one number, and no transform that is one of the numbers themselves.
     fn is_open(&self) -> bool {
-        let is_time =
-            matches!(self.transform, Transform::Hour | Transform::Weekday | Transform::AgeDays | Transform::AgeHours);
-        (self.transform == Transform::Auto || is_time) && self.scale.is_none() && self.length.is_none()
+        self.transform.takes_scale_of_sample() && self.scale.is_none() && self.length.is_none()
     }
 }
 

@@ -10,6 +10,7 @@ mod slot;
 mod slot_tables;
 mod time_spaces;
 mod times;
+mod transform;
 mod twice;
 mod unix_unit;
 
@@ -26,12 +27,13 @@ use crate::label_column::Labels;
 use crate::string_or_table::{Named, list};
 
 pub use cross::SlotCross;
-pub use dense_column::{Clip, DenseColumn, DenseStatistics, Scale, Transform};
+pub use dense_column::{Clip, DenseColumn, DenseStatistics, Scale};
 pub use feature_scale::{FeatureScale, FeatureScales, look_like_counts};
 pub use key_spaces::check_key_spaces;
 pub use padding::Padding;
 pub(crate) use slot::WEIGHTS_OF_MAX;
 pub use slot::{Slot, SlotKind};
+pub use transform::Transform;
 pub use unix_unit::UnixUnit;
 
 /// The columns of the rows. An entry of `dense` or `slots` is a column name, a range such as `C1..C26`, or a table with
@@ -53,8 +55,8 @@ pub struct Columns {
     /// }`. `forebay data stats JOB --write` writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<BTreeMap<String, DenseStatistics>>,
-    /// The boundaries of slots with `quantiles`, by column, for instance `{ age = [22.0, 31.0, 45.0] }`. `forebay data stats JOB --write` writes
-    /// it.
+    /// The boundaries of slots with `quantiles`, by column, for instance `{ age = [22.0, 31.0, 45.0] }`. `forebay data stats JOB --write`
+    /// writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantiles: Option<BTreeMap<String, Vec<f64>>>,
     /// Slots: columns with categorical features. A missing value counts as a value; an empty list has no value.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use forebay_actors::Fault;
 
 use super::unix_unit::{UnixUnit, offset_microseconds};
-use super::{Columns, DenseColumn, Slot, Transform};
+use super::{Columns, DenseColumn, Slot};
 
 /// A column that a feature reads as times.
 pub(super) struct TimeUse<'a> {
@@ -98,7 +98,7 @@ impl Columns {
     fn check_times_of_dense(&self) -> Result<(), Fault> {
         for dense in &self.dense {
             let refuse = |what: String| Err(Fault::user(format!("columns.dense: `{}`: {what}", dense.column)));
-            let is_part = matches!(dense.transform, Transform::Hour | Transform::Weekday);
+            let is_part = dense.transform.is_calendar_part();
             if dense.unit.is_some() && !dense.transform.is_of_time() {
                 return refuse(
                     "unit is for transform = \"hour\", \"weekday\", \"age_days\" or \"age_hours\": set one, or leave it out"

@@ -332,7 +332,7 @@ impl MicroBatch {
             let values = bags.count(unit.pair.history, rows.len());
             let (own, rest) = std::mem::take(by_value).split_at_mut(values * net.parts.dim);
             *by_value = rest;
-            let grads = attention::Gradients {
+            let grads = attention::AttentionGradients {
                 params: &mut self.grads,
                 dx: &mut *dx,
                 embedded: net.embedded(),

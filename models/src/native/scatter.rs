@@ -208,8 +208,8 @@ fn list_all<const WEIGHTED: bool>(bags: &BagView<'_>, rows: usize, lists: &mut [
     );
 }
 
-/// As [`scatter`], for the unique rows of a part and the slots whose largest values count: each number of a bag's gradient goes to the first
-/// of the values that has the largest weight there.
+/// As [`scatter`], for the unique rows of a part and the slots whose largest values count: each number of a bag's gradient goes to the
+/// first of the values that has the largest weight there.
 pub(super) fn scatter_largest(
     bags: &BagView<'_>,
     parts: RowParts,

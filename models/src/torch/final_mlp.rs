@@ -2,7 +2,7 @@
 
 use tch::{Kind, TchError, Tensor};
 
-use super::layer::{Layer, Leaves};
+use super::layer::{Leaves, TorchLayer};
 use crate::{FinalMlp, ModelSpec};
 
 /// The leaves of both towers, of their gates and of the fusion.
@@ -18,7 +18,7 @@ pub(super) struct FinalMlpModule {
 
 struct StreamModule {
     gate: Option<GateModule>,
-    hidden: Vec<Layer>,
+    hidden: Vec<TorchLayer>,
     first_hidden: usize,
 }
 
@@ -27,7 +27,7 @@ struct GateModule {
     learnt: Option<Tensor>,
     /// Columns of `x0`: where each slot begins, and its width.
     slots: Vec<(i64, i64)>,
-    layers: Vec<Layer>,
+    layers: Vec<TorchLayer>,
 }
 
 impl FinalMlpModule {
@@ -56,7 +56,7 @@ impl FinalMlpModule {
     pub(super) fn logits(
         &self,
         x0: &Tensor,
-        hidden: impl Fn(&[Layer], usize, &Tensor) -> Result<Tensor, TchError>,
+        hidden: impl Fn(&[TorchLayer], usize, &Tensor) -> Result<Tensor, TchError>,
     ) -> Result<Tensor, TchError> {
         let output = |stream: &StreamModule| {
             let input = match &stream.gate {

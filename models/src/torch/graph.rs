@@ -9,7 +9,7 @@ use super::params::{Params, all_finite};
 use crate::{BatchShape, DenseBatch, ModelError, StepOutput, losses_sum};
 
 /// The module and the settings of a step.
-pub(super) struct Graph {
+pub(super) struct StepGraph {
     pub(super) module: Module,
     pub(super) params: Params,
     pub(super) shape: BatchShape,
@@ -36,7 +36,7 @@ impl LabelLosses {
     }
 }
 
-impl Graph {
+impl StepGraph {
     /// The module's logits, `[n]`, or `[n, t]` of several labels. Their shape is checked.
     pub(super) fn forward(&self, batch: &TorchBatch) -> Result<Tensor, ModelError> {
         let logits = self.module.forward(batch)?;

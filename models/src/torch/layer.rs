@@ -6,7 +6,7 @@ use crate::tower::NORM_EPSILON;
 use crate::{Activation, Norm, Tower};
 
 /// A linear layer.
-pub(super) struct Layer {
+pub(super) struct TorchLayer {
     weight: Tensor,
     bias: Tensor,
     /// `gamma` and `beta`, of a hidden layer of the tower with layer norm.
@@ -24,8 +24,8 @@ impl Leaves<'_> {
     }
 
     /// A linear layer, with norm and activation if it is a hidden layer of `tower`.
-    pub(super) fn layer(&mut self, tower: Option<&Tower>) -> Layer {
-        Layer {
+    pub(super) fn layer(&mut self, tower: Option<&Tower>) -> TorchLayer {
+        TorchLayer {
             weight: self.next(),
             bias: self.next(),
             norm: tower.filter(|tower| tower.norm == Norm::Layer).map(|_| (self.next(), self.next())),
@@ -34,14 +34,14 @@ impl Leaves<'_> {
     }
 
     /// `hidden` hidden layers of `tower` and, with `has_last`, a linear layer behind them.
-    pub(super) fn stack(&mut self, hidden: usize, tower: &Tower, has_last: bool) -> Vec<Layer> {
-        let mut layers: Vec<Layer> = (0..hidden).map(|_| self.layer(Some(tower))).collect();
+    pub(super) fn stack(&mut self, hidden: usize, tower: &Tower, has_last: bool) -> Vec<TorchLayer> {
+        let mut layers: Vec<TorchLayer> = (0..hidden).map(|_| self.layer(Some(tower))).collect();
         layers.extend(has_last.then(|| self.layer(None)));
         layers
     }
 }
 
-impl Layer {
+impl TorchLayer {
     pub(super) fn apply(&self, x: &Tensor) -> Result<Tensor, TchError> {
         x.f_linear(&self.weight, Some(&self.bias))
     }

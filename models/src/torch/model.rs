@@ -8,7 +8,7 @@ use tch::Tensor;
 use tch::nn::{Path, VarStore};
 
 use super::dense_optimizer::Optimizer;
-use super::graph::{Graph, LabelLosses, copy};
+use super::graph::{LabelLosses, StepGraph, copy};
 use super::module::{Module, SpecModule};
 use super::non_finite::ModelInfo;
 use super::params::{Params, to_vec};
@@ -26,7 +26,7 @@ use crate::{
 
 /// A model on libtorch: a spec, or a module of the user's own.
 pub struct TorchModel {
-    graph: Graph,
+    graph: StepGraph,
     optimizer: Optimizer,
     parts: Vec<RowPart>,
     device: tch::Device,
@@ -131,7 +131,7 @@ impl TorchModel {
         let label_weights = losses.weights().to_vec();
         let info = Arc::new(ModelInfo { shape, params: params.layout.clone(), label_weights });
         Ok(TorchModel {
-            graph: Graph { module, params, shape, clip_norm: None, losses },
+            graph: StepGraph { module, params, shape, clip_norm: None, losses },
             optimizer,
             parts,
             device,
@@ -155,7 +155,7 @@ impl TorchModel {
         Ok(save_optimizer(&self.graph.params.layout, settings, self.optimizer.steps, &state))
     }
 
-    /// Runs [`Graph::backward`], then `end` with the gradient. If either fails, the module's buffers are restored.
+    /// Runs [`StepGraph::backward`], then `end` with the gradient. If either fails, the module's buffers are restored.
     fn step(
         &mut self,
         batch: &DenseBatch<'_>,

@@ -5,7 +5,7 @@ use tch::{Kind, TchError, Tensor};
 use super::TorchBatch;
 use super::dropout::factors;
 use super::final_mlp::FinalMlpModule;
-use super::layer::{Layer, Leaves};
+use super::layer::{Leaves, TorchLayer};
 use crate::dropout::Dropout;
 use crate::{Cross, ModelSpec, Pooling, RowPart, Tasks, TowerSide, TwoTowers};
 
@@ -64,9 +64,9 @@ pub(super) struct SpecModule {
     linear_weight: Option<Tensor>,
     linear_bias: Option<Tensor>,
     /// For each pair its unit, the last layer being the one with one output.
-    pub(super) units: Vec<Vec<Layer>>,
+    pub(super) units: Vec<Vec<TorchLayer>>,
     cross: Option<CrossModule>,
-    tower: Vec<Layer>,
+    tower: Vec<TorchLayer>,
     tasks: Option<TaskModule>,
     two_towers: Option<TwoTowersModule>,
     final_mlp: Option<FinalMlpModule>,
@@ -75,25 +75,25 @@ pub(super) struct SpecModule {
 
 /// The layers of a cross network: V, if it has a rank, and W or U with the bias; and its linear output, if it has one.
 struct CrossModule {
-    layers: Vec<(Option<Tensor>, Layer)>,
-    head: Option<Layer>,
+    layers: Vec<(Option<Tensor>, TorchLayer)>,
+    head: Option<TorchLayer>,
 }
 
 /// The layers of a model with several labels.
 struct TaskModule {
     /// The hidden layers of the bottom, or of each expert.
-    shared: Vec<Vec<Layer>>,
+    shared: Vec<Vec<TorchLayer>>,
     /// One for each label, if there are experts.
-    gates: Vec<Layer>,
+    gates: Vec<TorchLayer>,
     /// For each label its hidden layers, and the layer with one output.
-    towers: Vec<Vec<Layer>>,
+    towers: Vec<Vec<TorchLayer>>,
 }
 
 /// The layers of both towers: the hidden ones, then the one of the vector.
 pub(super) struct TwoTowersModule {
     pub(super) spec: TwoTowers,
     pub(super) bias: Option<Tensor>,
-    pub(super) sides: [Vec<Layer>; 2],
+    pub(super) sides: [Vec<TorchLayer>; 2],
 }
 
 impl SpecModule {
@@ -173,7 +173,7 @@ impl SpecModule {
     pub(super) fn hidden(
         &self,
         batch: &TorchBatch,
-        layers: &[Layer],
+        layers: &[TorchLayer],
         first: usize,
         x: &Tensor,
     ) -> Result<Tensor, TchError> {

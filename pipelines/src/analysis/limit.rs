@@ -206,8 +206,8 @@ fn of_machine(machine: &MachineUse, all: &[&ProcessReport]) -> Limit {
 }
 
 /// Finds a limit that lies between two stages: the tickets of `train.staleness`, the network to the trainers, leases that do not come,
-/// or a link with a small capacity. Of tickets and input, the one that takes more of the run counts. `None` if a stage is occupied for nearly
-/// as large a share of the run.
+/// or a link with a small capacity. Of tickets and input, the one that takes more of the run counts. `None` if a stage is occupied for
+/// nearly as large a share of the run.
 fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Option<Limit> {
     let of_input = of_readers(processes, job).or_else(|| of_leases(processes));
     let longer =

@@ -272,13 +272,13 @@ impl Coordinator {
 
 /// The process that a request names as its sender: fields of the body, or of the member in the body.
 #[derive(Deserialize)]
-struct Author {
+struct NamedSender {
     role: Option<Role>,
     rank: Option<u32>,
     member: Option<MemberId>,
 }
 
-impl Author {
+impl NamedSender {
     fn of(kind: &str, body: &[u8]) -> Result<Self, Fault> {
         read(NAME, kind, body)
     }
@@ -350,7 +350,7 @@ impl Handler for Coordinator {
         if kind == "processes_ended" {
             return write(&self.processes_ended(identity, &body)?);
         }
-        Author::of(kind, &body)?.check(identity)?;
+        NamedSender::of(kind, &body)?.check(identity)?;
         if kind == "meters" {
             return self.meters(&body);
         }

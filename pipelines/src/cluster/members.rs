@@ -44,7 +44,7 @@ pub(crate) struct Expected {
 }
 
 #[derive(Debug)]
-struct Member {
+struct KnownMember {
     incarnation: u64,
     /// The random number of its start.
     nonce: u64,
@@ -60,7 +60,7 @@ struct Member {
     leaving: bool,
 }
 
-impl Member {
+impl KnownMember {
     /// The process ended as it should. A heartbeat that comes later was sent before that.
     fn has_left(&self) -> bool {
         self.joined && !self.present && !self.lost
@@ -96,7 +96,7 @@ pub(crate) struct Members {
     expected: Expected,
     /// The run goes on without trainers that have left, all but the first.
     trainers_may_leave: bool,
-    members: BTreeMap<(Role, u32), Member>,
+    members: BTreeMap<(Role, u32), KnownMember>,
     /// What was heard of the processes of each rank.
     starts: BTreeMap<(Role, u32), Starts>,
     /// The coordinator can hear of processes since then.
@@ -154,7 +154,7 @@ impl Members {
     }
 
     /// Whether the process of this `nonce` was heard of after `member`.
-    fn is_newer(&self, (role, rank): (Role, u32), nonce: u64, member: &Member) -> bool {
+    fn is_newer(&self, (role, rank): (Role, u32), nonce: u64, member: &KnownMember) -> bool {
         self.starts.get(&(role, rank)).is_none_or(|starts| starts.is_newer(nonce, member.nonce))
     }
 
@@ -189,7 +189,7 @@ impl Members {
         }
         self.incarnations += 1;
         let incarnation = self.incarnations;
-        let member = Member {
+        let member = KnownMember {
             incarnation,
             nonce,
             address,
@@ -206,7 +206,8 @@ impl Members {
     /// Whether a request with this `nonce` comes from a newer process than the one of this rank that has joined the attempt.
     pub(crate) fn is_restart(&self, role: Role, rank: u32, nonce: u64) -> bool {
         let place = (role, rank);
-        let replaces = |member: &Member| member.joined && member.nonce != nonce && self.is_newer(place, nonce, member);
+        let replaces =
+            |member: &KnownMember| member.joined && member.nonce != nonce && self.is_newer(place, nonce, member);
         self.members.get(&place).is_some_and(replaces)
     }
 
@@ -334,17 +335,17 @@ impl Members {
         lost
     }
 
-    /// (incarnation, address) of each rank of `role`; `None` for a rank that has not joined, and for a trainer that the run goes on without.
-    /// The address of a trainer that reads by itself is empty: no process connects to it.
+    /// (incarnation, address) of each rank of `role`; `None` for a rank that has not joined, and for a trainer that the run goes on
+    /// without. The address of a trainer that reads by itself is empty: no process connects to it.
     pub(crate) fn addresses(&self, role: Role) -> Vec<Option<(u64, String)>> {
         let places = match role {
             Role::Ps => self.expected.ps,
             Role::Trainer => self.expected.trainers,
             Role::Reader => 0,
         };
-        let is_there = |rank, member: &Member| member.joined && !(member.has_left() && self.may_leave(role, rank));
+        let is_there = |rank, member: &KnownMember| member.joined && !(member.has_left() && self.may_leave(role, rank));
         let member = |rank| self.members.get(&(role, rank)).filter(|member| is_there(rank, member));
-        let address = |member: &Member| (member.incarnation, member.address.clone().unwrap_or_default());
+        let address = |member: &KnownMember| (member.incarnation, member.address.clone().unwrap_or_default());
         (0..places).map(|rank| member(rank).map(address)).collect()
     }
 
@@ -364,7 +365,7 @@ impl Members {
         let is_silent = |place: &(Role, u32)| {
             let starts = self.starts.get(place);
             // A member that was started again has not joined yet.
-            let is_newest = |member: &&Member| starts.is_none_or(|starts| starts.newest() == Some(member.nonce));
+            let is_newest = |member: &&KnownMember| starts.is_none_or(|starts| starts.newest() == Some(member.nonce));
             let may_be = match self.members.get(place).filter(|member| member.joined).filter(is_newest) {
                 Some(member) => (member.present || member.lost) && now.duration_since(member.last_heartbeat) > silence,
                 None => starts.is_none_or(|starts| !starts.left),
@@ -403,7 +404,7 @@ impl Members {
     }
 
     fn lacks_a_reader(&self) -> bool {
-        let reads = |((role, _), member): (&(Role, u32), &Member)| *role == Role::Reader && member.joined;
+        let reads = |((role, _), member): (&(Role, u32), &KnownMember)| *role == Role::Reader && member.joined;
         self.expected.readers > 0 && !self.members.iter().any(reads)
     }
 
@@ -422,7 +423,7 @@ impl Members {
 
     /// Whether a member of this attempt ended as it should.
     pub(crate) fn has_left(&self, role: Role, rank: u32) -> bool {
-        self.members.get(&(role, rank)).is_some_and(Member::has_left)
+        self.members.get(&(role, rank)).is_some_and(KnownMember::has_left)
     }
 
     /// The members that joined this attempt and have not left.

@@ -13,13 +13,17 @@
 //! returns a [`Training`](crate::Training) like any other.
 //!
 //! Read in this order:
-//! 1. `messages.rs`, then `run_state.rs` with `members.rs` and `leases.rs`: the state machine of the coordinator. `coordinator.rs`
-//!    serves it. `run_state/leaving.rs` with `departure.rs`: a trainer leaves, and the run goes on.
-//! 2. `member.rs` with `refusals.rs`, `lease_client.rs` and `session.rs`: the coordinator's client in every process.
-//! 3. `batches/`: how batches get from readers to trainers.
-//! 4. `cuts/`: how a checkpoint is cut over several trainers.
-//! 5. `meters.rs`: how the meters of all processes come together.
-//! 6. `reader.rs`, `ps.rs`, `trainer.rs`: the processes. `prediction_plan.rs` and `prediction_run.rs`: a prediction with readers apart.
+//! 1. `messages.rs` (with `json.rs`), then `run_state.rs` with `members.rs` and `leases.rs`: the state machine of the coordinator.
+//!    `coordinator.rs` serves it. `run_state/leaving.rs` with `departure.rs`: a trainer leaves, and the run goes on. `absent_readers.rs`:
+//!    the run has no reader. `over_before.rs`: the run had ended before this process was started.
+//! 2. `member.rs` with `refusals.rs`, `lease_client.rs` and `session.rs`: the coordinator's client in every process. `listen.rs`: the
+//!    address of a process. `supervisor_client.rs`: the client of the program that starts the processes.
+//! 3. `batches/`: how batches get from readers to trainers. `away_rows.rs`: rows that cannot be opened for a moment.
+//! 4. `cuts/`: how a checkpoint is cut over several trainers. `snapshot_handler.rs` with `snapshot_turns.rs`, and their client
+//!    `ps_snapshots.rs`: the ps write their rows. `start_state.rs`: what an attempt begins with.
+//! 5. `dense.rs`: the dense parameters in the ps. `acknowledge.rs`: the ps forget pushes that are done.
+//! 6. `meters.rs`: how the meters of all processes come together. `timelines.rs` with `clock_offset.rs`: what all processes did when.
+//! 7. `reader.rs`, `ps.rs`, `trainer.rs`: the processes. `prediction_plan.rs` and `prediction_run.rs`: a prediction with readers apart.
 //!
 //! # Where do the rows of a lost reader go, and why is none lost and none applied twice?
 //!

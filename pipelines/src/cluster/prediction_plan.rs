@@ -1,5 +1,5 @@
-//! What the processes of a prediction with readers apart have in common (docs/adr/0027-predict-with-readers-apart.md): the job of a run with
-//! one trainer, which only scores, and the columns to keep.
+//! What the processes of a prediction with readers apart have in common (docs/adr/0027-predict-with-readers-apart.md): the job of a run
+//! with one trainer, which only scores, and the columns to keep.
 
 use std::time::Duration;
 

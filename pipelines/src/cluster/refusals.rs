@@ -34,8 +34,8 @@ impl Refusals {
         Self { most: (role == Role::Reader).then_some(lease), ..Self::never() }
     }
 
-    /// Call it after each request. `is_away`: the request failed because the coordinator could not be reached. Returns whether the process of
-    /// the coordinator has ended.
+    /// Call it after each request. `is_away`: the request failed because the coordinator could not be reached. Returns whether the process
+    /// of the coordinator has ended.
     pub(super) async fn coordinator_has_ended(&self, peer: &Peer, is_away: bool) -> bool {
         let Some(most) = self.most else { return false };
         let now = Instant::now();

@@ -41,7 +41,7 @@ pub(super) struct EvaluationRequest {
 /// What the thread changes.
 pub(crate) struct EvaluationState {
     pub(super) job: Job,
-    state: Mutex<Inner>,
+    state: Mutex<EvaluationsState>,
     /// Set if the best model is kept. Locked while a model is saved, so that a checkpoint made meanwhile waits until it can say which model
     /// it needs. `state`, which is also read for the progress, is not locked then.
     best: Mutex<Option<BestModels>>,
@@ -51,7 +51,7 @@ pub(crate) struct EvaluationState {
 }
 
 #[derive(Default)]
-pub(super) struct Inner {
+pub(super) struct EvaluationsState {
     pub(super) points: Vec<EvaluationPoint>,
     /// The evaluations whose models are there: kept, or at the end of the run in memory. One of them is the best model.
     pub(super) there: BTreeSet<usize>,
@@ -81,7 +81,7 @@ pub(super) struct DenseCopy {
     pub(super) optimizer: Option<Vec<NamedTensor>>,
 }
 
-impl Inner {
+impl EvaluationsState {
     /// The index of the best evaluation of those whose models are there.
     pub(super) fn best(&self, job: &Job) -> Option<usize> {
         stopping::best_of(&job.evaluation, &self.points, |at| self.there.contains(&at))
@@ -104,7 +104,7 @@ impl Inner {
 }
 
 impl EvaluationState {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, EvaluationsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -172,7 +172,8 @@ impl RunProfile {
         self.shards().filter_map(|shard| shard.rows_held).sum::<u64>() as f64
     }
 
-    /// Rows that all trainers trained on and rows of the table, in the first pass over the data; the end of the run last, if it had one pass.
+    /// Rows that all trainers trained on and rows of the table, in the first pass over the data; the end of the run last, if it had one
+    /// pass.
     pub(super) fn growth(&self) -> Vec<(f64, f64)> {
         let epochs = self.settings.data.epochs.max(1) as f64;
         let (pass, of_all) = (self.rows_since_the_start() / epochs, self.rows_of_all());

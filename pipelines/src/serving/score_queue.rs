@@ -97,8 +97,11 @@ impl<R, P: Clone> ScoreQueue<R, P> {
 #[cfg(test)]
 mod tests {
     use std::thread;
+    use std::time::{Duration, Instant};
 
     use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(60);
 
     fn request(queue: &ScoreQueue<u32, char>) -> Option<u32> {
         match queue.take()? {
@@ -123,9 +126,16 @@ mod tests {
         assert_eq!(request(&queue), Some(1));
         thread::scope(|scope| {
             let idle: Vec<_> = (0..2).map(|_| scope.spawn(|| queue.take())).collect();
-            while queue.lock().idle < 2 {
+            let begun = Instant::now();
+            while queue.lock().idle < 2 && begun.elapsed() < DEADLINE {
                 thread::yield_now();
             }
+            let waiting = queue.lock().idle;
+            if waiting < 2 {
+                // The scope waits for its threads also when the test fails.
+                queue.close();
+            }
+            assert_eq!(waiting, 2, "threads that wait for something to do, after {DEADLINE:?}");
             assert!(queue.has_idle_threads());
             {
                 // As if a request had notified one of them, which has not woken yet.

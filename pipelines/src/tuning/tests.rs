@@ -477,8 +477,8 @@ impl Source for Stored {
     }
 }
 
-/// Runs with these replicas of `parse` and `batch`, which are tuned if `tuned`. Returns the batches per second after `settled`, for `measured`,
-/// and the report.
+/// Runs with these replicas of `parse` and `batch`, which are tuned if `tuned`. Returns the batches per second after `settled`, for
+/// `measured`, and the report.
 #[allow(clippy::disallowed_methods, reason = "a test blocks its own thread")]
 fn batches_per_second(
     costs: Costs,

@@ -50,7 +50,7 @@ pub(super) struct Tuner {
     phase: Phase,
     /// The change that was made, and is to be verified.
     trial: Option<Trial>,
-    failed: Vec<Failed>,
+    failed: Vec<FailedAttempt>,
     /// For each stage, the least replicas: the stage needed them again after they had been removed.
     floors: Vec<usize>,
     /// For each stage, whether replicas were taken away once.
@@ -79,7 +79,7 @@ struct Trial {
 }
 
 /// An attempt to add replicas that did not help.
-struct Failed {
+struct FailedAttempt {
     before: Vec<usize>,
     after: Vec<usize>,
     conditions: Conditions,
@@ -163,12 +163,12 @@ impl Tuner {
         let Trial { before: replicas, after: tried, adds, conditions, .. } = trial;
         if adds {
             let slower = after < HARMLESS * before;
-            let newer = |known: &Failed| known.before == replicas && known.after == tried;
+            let newer = |known: &FailedAttempt| known.before == replicas && known.after == tried;
             self.failed.retain(|known| !newer(known) || !known.conditions.alike(&conditions));
             if self.failed.len() >= MOST_REMEMBERED {
                 self.failed.remove(0);
             }
-            self.failed.push(Failed { before: replicas.clone(), after: tried, conditions, slower });
+            self.failed.push(FailedAttempt { before: replicas.clone(), after: tried, conditions, slower });
         } else {
             self.floors = replicas.clone();
         }
@@ -233,7 +233,7 @@ impl Tuner {
             more
         });
         let known = |more: &Vec<usize>| {
-            let same = |failed: &Failed| failed.before == now && failed.after == *more;
+            let same = |failed: &FailedAttempt| failed.before == now && failed.after == *more;
             self.failed.iter().any(|failed| same(failed) && failed.conditions.alike(conditions))
         };
         let mut fitting = probes.filter(|more| rates.fits(more));
@@ -249,7 +249,7 @@ impl Tuner {
         mut best: Vec<usize>,
         conditions: &Conditions,
     ) -> Option<Vec<usize>> {
-        let grown = |failed: &&Failed| failed.before == now && failed.after[limit] > now[limit];
+        let grown = |failed: &&FailedAttempt| failed.before == now && failed.after[limit] > now[limit];
         for failed in self.failed.iter().filter(grown).filter(|failed| failed.conditions.alike(conditions)) {
             if !failed.slower {
                 return None;

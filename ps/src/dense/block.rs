@@ -56,7 +56,7 @@ pub struct NamedValues {
 }
 
 /// A call to a block. The client has checked lengths and numbers.
-pub(super) enum Call {
+pub(super) enum BlockCall {
     /// Returns the values unless their version is `seen`. `after`: as they are when this round is applied.
     Pull { seen: u64, after: Option<AfterRound> },
     /// Applies gradients once. A trainer without rows in a round sends none.
@@ -72,7 +72,7 @@ pub(super) enum Call {
 }
 
 /// The reply of a block.
-pub(super) enum Reply {
+pub(super) enum BlockReply {
     Pulled {
         version: u64,
         values: Option<Vec<f32>>,
@@ -87,7 +87,7 @@ pub(super) enum Reply {
 /// A block of dense values in this process. Clones reach the same block.
 #[derive(Clone)]
 pub struct DenseBlock {
-    pub(super) client: Client<Call, Reply>,
+    pub(super) client: Client<BlockCall, BlockReply>,
     pub(super) len: usize,
 }
 
@@ -122,12 +122,12 @@ impl DenseBlock {
         grads: Vec<f32>,
         step: u64,
         stamp: Stamp,
-    ) -> Result<PendingReply<Reply>, Fault> {
+    ) -> Result<PendingReply<BlockReply>, Fault> {
         let (found, len) = (grads.len(), self.len);
         if found != len && !(found == 0 && stamp.round.is_some()) {
             return Err(Fault::user(format!("{found} dense gradients came for a block of {len}")));
         }
-        self.client.ask(Call::Push { grads, step, stamp }).await
+        self.client.ask(BlockCall::Push { grads, step, stamp }).await
     }
 
     /// Declares all pushes of series below this one applied, so that their ids take no memory. It may be repeated.
@@ -135,8 +135,8 @@ impl DenseBlock {
     /// # Errors
     /// Internal: the block has died.
     pub async fn acknowledge_before(&self, series: u64) -> Result<(), Fault> {
-        match self.client.call(Call::AcknowledgeBefore { before: series }).await? {
-            Reply::Done => Ok(()),
+        match self.client.call(BlockCall::AcknowledgeBefore { before: series }).await? {
+            BlockReply::Done => Ok(()),
             _ => Err(confused()),
         }
     }
@@ -147,8 +147,8 @@ impl DenseBlock {
     /// # Errors
     /// A user fault: the rule cannot be saved. Internal: the block has died.
     pub async fn save(&self) -> Result<Vec<NamedValues>, Fault> {
-        match self.client.call(Call::Save).await? {
-            Reply::Saved(saved) => Ok(saved),
+        match self.client.call(BlockCall::Save).await? {
+            BlockReply::Saved(saved) => Ok(saved),
             _ => Err(confused()),
         }
     }
@@ -158,8 +158,8 @@ impl DenseBlock {
     /// # Errors
     /// A user fault: the rule does not take it. Internal: the block has died.
     pub(super) async fn set_first(&self, place: usize, value: f32) -> Result<(), Fault> {
-        match self.client.call(Call::SetFirst { place, value }).await? {
-            Reply::Done => Ok(()),
+        match self.client.call(BlockCall::SetFirst { place, value }).await? {
+            BlockReply::Done => Ok(()),
             _ => Err(confused()),
         }
     }
@@ -169,8 +169,8 @@ impl DenseBlock {
     /// # Errors
     /// A user fault: the rule cannot be restored, or was saved by another rule. Internal: the block has died.
     pub async fn restore(&self, saved: Vec<NamedValues>) -> Result<(), Fault> {
-        match self.client.call(Call::Restore(saved)).await? {
-            Reply::Done => Ok(()),
+        match self.client.call(BlockCall::Restore(saved)).await? {
+            BlockReply::Done => Ok(()),
             _ => Err(confused()),
         }
     }
@@ -182,17 +182,17 @@ impl DenseBlock {
         seen: u64,
         after: Option<AfterRound>,
     ) -> Result<impl Future<Output = Result<(u64, Option<Vec<f32>>), Fault>> + Send + 'static + use<>, Fault> {
-        let (block, asked) = (self.client.clone(), self.client.ask(Call::Pull { seen, after }).await?);
+        let (block, asked) = (self.client.clone(), self.client.ask(BlockCall::Pull { seen, after }).await?);
         Ok(async move {
             let reply = match asked.reply().await? {
-                Reply::Held(end) => {
+                BlockReply::Held(end) => {
                     round_ended(end).await?;
-                    block.call(Call::Pull { seen, after: None }).await?
+                    block.call(BlockCall::Pull { seen, after: None }).await?
                 }
                 reply => reply,
             };
             match reply {
-                Reply::Pulled { version, values } => Ok((version, values)),
+                BlockReply::Pulled { version, values } => Ok((version, values)),
                 _ => Err(confused()),
             }
         })
@@ -200,9 +200,9 @@ impl DenseBlock {
 }
 
 /// The second half of a push: waits until the push is applied, or for the end of its round.
-pub(super) async fn pushed(pending: PendingReply<Reply>) -> Result<PushOutcome, Fault> {
+pub(super) async fn pushed(pending: PendingReply<BlockReply>) -> Result<PushOutcome, Fault> {
     match pending.reply().await? {
-        Reply::Pushed(pushed) => Ok(pushed.outcome().await?.1),
+        BlockReply::Pushed(pushed) => Ok(pushed.outcome().await?.1),
         _ => Err(confused()),
     }
 }
@@ -226,7 +226,7 @@ struct Block {
 }
 
 impl Block {
-    fn restore(&mut self, saved: Vec<NamedValues>) -> Result<Reply, Fault> {
+    fn restore(&mut self, saved: Vec<NamedValues>) -> Result<BlockReply, Fault> {
         let rule = self.rule.as_mut().ok_or_else(not_open)?;
         rule.restore(saved)?;
         let found = rule.values().len();
@@ -235,25 +235,25 @@ impl Block {
         }
         self.has_begun = true;
         self.version = self.version.wrapping_add(1);
-        Ok(Reply::Done)
+        Ok(BlockReply::Done)
     }
 
-    fn set_first(&mut self, place: usize, value: f32) -> Result<Reply, Fault> {
+    fn set_first(&mut self, place: usize, value: f32) -> Result<BlockReply, Fault> {
         let rule = self.rule.as_mut().ok_or_else(not_open)?;
         if !self.has_begun && rule.values().get(place).is_some_and(|old| old.to_bits() != value.to_bits()) {
             rule.set(place, value)?;
             self.version = self.version.wrapping_add(1);
         }
-        Ok(Reply::Done)
+        Ok(BlockReply::Done)
     }
 
-    fn pull(&self, seen: u64) -> Result<Reply, Fault> {
+    fn pull(&self, seen: u64) -> Result<BlockReply, Fault> {
         let (version, rule) = (self.version, self.rule.as_ref().ok_or_else(not_open)?);
         let values = (seen != version).then(|| rule.values().to_vec());
-        Ok(Reply::Pulled { version, values })
+        Ok(BlockReply::Pulled { version, values })
     }
 
-    fn push(&mut self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Reply, Fault> {
+    fn push(&mut self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<BlockReply, Fault> {
         let rule = self.rule.as_mut().ok_or_else(not_open)?;
         let (version, has_begun) = (&mut self.version, &mut self.has_begun);
         let apply = |grads: &Vec<f32>, _| {
@@ -265,7 +265,7 @@ impl Block {
             }
             Ok(())
         };
-        self.once.push(Some(stamp), step, grads, merge_flat, apply).map(Reply::Pushed)
+        self.once.push(Some(stamp), step, grads, merge_flat, apply).map(BlockReply::Pushed)
     }
 }
 
@@ -274,21 +274,21 @@ fn not_open() -> Fault {
 }
 
 impl Service for Block {
-    type Call = Call;
-    type Reply = Reply;
+    type Call = BlockCall;
+    type Reply = BlockReply;
 
     fn describe(&self) -> String {
         format!("dense block, {} values", self.len)
     }
 
-    fn name_of(call: &Call) -> (&'static str, usize) {
+    fn name_of(call: &BlockCall) -> (&'static str, usize) {
         match call {
-            Call::Pull { .. } => ("pull", 1),
-            Call::Push { .. } => ("push", 1),
-            Call::AcknowledgeBefore { .. } => ("acknowledge", 0),
-            Call::Save => ("save", 1),
-            Call::Restore(_) => ("restore", 1),
-            Call::SetFirst { .. } => ("set_first", 1),
+            BlockCall::Pull { .. } => ("pull", 1),
+            BlockCall::Push { .. } => ("push", 1),
+            BlockCall::AcknowledgeBefore { .. } => ("acknowledge", 0),
+            BlockCall::Save => ("save", 1),
+            BlockCall::Restore(_) => ("restore", 1),
+            BlockCall::SetFirst { .. } => ("set_first", 1),
         }
     }
 
@@ -305,21 +305,21 @@ impl Service for Block {
         Ok(())
     }
 
-    async fn call(&mut self, call: Call) -> Result<Reply, Fault> {
+    async fn call(&mut self, call: BlockCall) -> Result<BlockReply, Fault> {
         match call {
-            Call::Pull { seen, after: None } => self.pull(seen),
-            Call::Pull { seen, after: Some(after) } => match self.once.pull(after)? {
-                Some(end) => Ok(Reply::Held(end)),
+            BlockCall::Pull { seen, after: None } => self.pull(seen),
+            BlockCall::Pull { seen, after: Some(after) } => match self.once.pull(after)? {
+                Some(end) => Ok(BlockReply::Held(end)),
                 None => self.pull(seen),
             },
-            Call::Push { grads, step, stamp } => self.push(grads, step, stamp),
-            Call::AcknowledgeBefore { before } => {
+            BlockCall::Push { grads, step, stamp } => self.push(grads, step, stamp),
+            BlockCall::AcknowledgeBefore { before } => {
                 self.once.acknowledge_before(before);
-                Ok(Reply::Done)
+                Ok(BlockReply::Done)
             }
-            Call::Save => Ok(Reply::Saved(self.rule.as_ref().ok_or_else(not_open)?.save()?)),
-            Call::Restore(saved) => self.restore(saved),
-            Call::SetFirst { place, value } => self.set_first(place, value),
+            BlockCall::Save => Ok(BlockReply::Saved(self.rule.as_ref().ok_or_else(not_open)?.save()?)),
+            BlockCall::Restore(saved) => self.restore(saved),
+            BlockCall::SetFirst { place, value } => self.set_first(place, value),
         }
     }
 }

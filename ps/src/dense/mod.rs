@@ -32,7 +32,7 @@ use partition::check_finite;
 use service::{AcknowledgeDense, DenseExport, ExportRequest, HeldBlock};
 pub use service::{DenseService, FirstValue};
 
-enum Endpoint {
+enum BlockEndpoint {
     Local(DenseBlock),
     /// Pulls that wait for a round have a stream of their own, so that other pulls do not wait behind them.
     Remote {
@@ -47,7 +47,7 @@ enum Endpoint {
 /// One trainer's client of the dense values. It keeps the values and pulls only blocks that have changed. Any number of
 /// pulls and pushes may be pending.
 pub struct DenseClient {
-    endpoints: Vec<Endpoint>,
+    endpoints: Vec<BlockEndpoint>,
     blocks: Vec<Range<usize>>,
     pulled: Mutex<Pulled>,
     trainer: Option<Trainer>,
@@ -79,7 +79,7 @@ pub async fn connect(peers: &[Peer], len: usize, wire: Wire, retry: Retry) -> Re
         }
         let pull = || ps.stream(&[&["dense", "pull"]]);
         let (pull, pull_after, push) = (pull(), pull(), ps.stream(&[&["dense", "push"], wire.path()]));
-        endpoints.push(Endpoint::Remote { ps: Box::new(ps), pull, pull_after, push, wire });
+        endpoints.push(BlockEndpoint::Remote { ps: Box::new(ps), pull, pull_after, push, wire });
     }
     DenseClient::new(endpoints, blocks)
 }
@@ -95,10 +95,10 @@ impl DenseClient {
             let (found, expected) = (block.len(), cut.len());
             return Err(Fault::user(format!("a dense block has {found} values; expected {expected}")));
         }
-        Self::new(blocks.iter().cloned().map(Endpoint::Local).collect(), cut)
+        Self::new(blocks.iter().cloned().map(BlockEndpoint::Local).collect(), cut)
     }
 
-    fn new(endpoints: Vec<Endpoint>, blocks: Vec<Range<usize>>) -> Result<Self, Fault> {
+    fn new(endpoints: Vec<BlockEndpoint>, blocks: Vec<Range<usize>>) -> Result<Self, Fault> {
         let Some(last) = blocks.last().filter(|_| !endpoints.is_empty()) else {
             return Err(Fault::user("the dense values have no processes; expected at least one"));
         };
@@ -213,7 +213,7 @@ impl DenseClient {
     /// # Errors
     /// A user fault: the rule of a block cannot be saved. External: a process is gone. Internal: a block has died.
     pub async fn save(&self) -> Result<Vec<Vec<NamedValues>>, Fault> {
-        try_join_all(self.endpoints.iter().map(Endpoint::save)).await
+        try_join_all(self.endpoints.iter().map(BlockEndpoint::save)).await
     }
 
     /// Sets one of the values before the first step: the process that holds it ignores this once it has applied gradients, or if it goes on
@@ -258,7 +258,7 @@ impl DenseClient {
     }
 }
 
-impl Endpoint {
+impl BlockEndpoint {
     /// The version of the values, and the values unless that version is `seen`.
     async fn pull(&self, seen: u64, after: Option<AfterRound>) -> Result<(u64, Option<Vec<f32>>), Fault> {
         let (ps, stream) = match self {

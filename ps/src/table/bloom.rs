@@ -33,7 +33,7 @@ const MARK: u32 = 1 << 31;
 
 /// How large a filter is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
+struct FilterShape {
     /// Counters of a key.
     k: u64,
     /// Blocks of a cell.
@@ -42,7 +42,7 @@ struct Shape {
     most_filled: u32,
 }
 
-impl Shape {
+impl FilterShape {
     fn new(rules: BloomCount) -> Self {
         let k = rules.counters_per_key();
         let share = rules.error.powf(1.0 / f64::from(k));
@@ -65,7 +65,7 @@ impl TableConfig {
     /// Bytes that the filter of the first group takes at most, over all shards, with its index; 0 without one.
     pub fn most_bloom_bytes(&self) -> u64 {
         match self.lifetime.admission {
-            Some(Admission::Bloom(rules)) => Shape::new(rules).blocks * CELLS as u64 * (WORDS as u64 * 4 + 48),
+            Some(Admission::Bloom(rules)) => FilterShape::new(rules).blocks * CELLS as u64 * (WORDS as u64 * 4 + 48),
             _ => 0,
         }
     }
@@ -73,7 +73,7 @@ impl TableConfig {
 
 /// The filter of one shard, without its blocks, which are rows of a table of their own.
 pub(super) struct Bloom {
-    shape: Shape,
+    shape: FilterShape,
     seed: u64,
     /// The highest byte of all keys, if the table is a group of a table with groups.
     group: Option<u8>,
@@ -91,7 +91,7 @@ pub(super) struct Places {
 
 impl Bloom {
     pub(super) fn new(rules: BloomCount, seed: u64) -> Self {
-        Self { shape: Shape::new(rules), seed, group: None, filled: 0, pending: Vec::new() }
+        Self { shape: FilterShape::new(rules), seed, group: None, filled: 0, pending: Vec::new() }
     }
 
     /// Keys have this byte in front.

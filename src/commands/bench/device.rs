@@ -162,7 +162,7 @@ impl Device {
         let compute = Compute::new(&job, &model);
         let clock = Clock { progress: compute.progress.clone(), ..Clock::new(self.warm_up, self.batches) };
         let span = Arc::clone(&clock.span);
-        let feed = Feed {
+        let feed = MemoryFeed {
             batches,
             left: self.warm_up + self.batches,
             sent: 0,
@@ -217,7 +217,7 @@ fn stages(report: &Report) -> Vec<(String, f64)> {
 }
 
 /// Sends batches with their rows from memory, in place of all stages before `train`.
-struct Feed {
+struct MemoryFeed {
     batches: Vec<Ready>,
     left: usize,
     sent: u64,
@@ -225,7 +225,7 @@ struct Feed {
     staleness: Staleness,
 }
 
-impl Source for Feed {
+impl Source for MemoryFeed {
     type Out = ReadyBatch;
 
     fn describe(&self) -> String {

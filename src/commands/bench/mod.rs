@@ -18,7 +18,7 @@ pub(crate) enum Bench {
     Feed(feed::Feed),
     Headspace(headspace::Headspace),
     Overlap(overlap::Overlap),
-    Serve(serve::Serve),
+    Serve(serve::BenchServe),
 }
 
 impl Bench {

@@ -120,7 +120,7 @@ impl Overlap {
         let report = feed_from(topology, &job, &registry, source)?
             .stage("lookup", Place::Shared, move || lookup)
             .link(job.pipeline.links.to_train())
-            .stage("device", Place::Own, move || Device::taking(device, !overlap))
+            .stage("device", Place::Own, move || TimedDevice::taking(device, !overlap))
             .link(job.pipeline.links.to_push())
             .sink("done", Place::Shared, move || Done { turn: done })
             .run()?;
@@ -167,14 +167,14 @@ impl Source for InTurn {
 
 /// Takes a fixed time per batch without using the CPU. Like a device with a queue, it starts the next batch at the end of the last: only a
 /// missing batch costs time, and not a thread that wakes up late.
-struct Device {
+struct TimedDevice {
     time: Duration,
     /// Whether each batch ends before the next is taken.
     lockstep: bool,
     under_way: Option<(Finished, tokio::time::Instant)>,
 }
 
-impl Device {
+impl TimedDevice {
     fn taking(time: Duration, lockstep: bool) -> Self {
         Self { time, lockstep, under_way: None }
     }
@@ -189,7 +189,7 @@ impl Device {
     }
 }
 
-impl Stage for Device {
+impl Stage for TimedDevice {
     type In = ReadyBatch;
     type Out = Finished;
 

@@ -14,7 +14,7 @@ use std::slice::ChunksExact;
 use rayon::prelude::*;
 
 use self::panel::{LINES, TILES, Tile, blocks, pack_left, pack_right};
-use self::unit::Unit;
+use self::unit::TileUnit;
 pub(super) use self::unit::is_available;
 use super::matrix::MatrixView;
 
@@ -143,7 +143,7 @@ fn multiply_panels(
     [left, right]: [ChunksExact<'_, Tile>; 2],
     add: bool,
 ) {
-    let unit = Unit::new().expect("a machine that suits");
+    let unit = TileUnit::new().expect("a machine that suits");
     for (j, b) in right.take(cols.div_ceil(LINES)).enumerate() {
         for (i, a) in left.clone().enumerate() {
             let (row, col) = (i * LINES, j * LINES);

@@ -34,11 +34,11 @@ struct Shapes {
 }
 
 /// The unit of this thread, whose registers all hold a tile.
-pub(super) struct Unit(());
+pub(super) struct TileUnit(());
 
-impl Unit {
+impl TileUnit {
     /// `None` if this machine has none.
-    pub(super) fn new() -> Option<Unit> {
+    pub(super) fn new() -> Option<TileUnit> {
         if !is_available() {
             return None;
         }
@@ -47,7 +47,7 @@ impl Unit {
         shapes.rows[..8].fill(SIDE as u8);
         // SAFETY: the unit is there, and the shapes are those of palette 1: eight registers of 16 rows of 64 bytes.
         unsafe { asm!("ldtilecfg [{}]", in(reg) &shapes, options(nostack, readonly)) };
-        Some(Unit(()))
+        Some(TileUnit(()))
     }
 
     /// `out = a * b`, or `out += a * b` if `add`, for two panels of as many blocks: 32 x 32 numbers of `out`, whose rows are `width` apart.
@@ -57,8 +57,8 @@ impl Unit {
         assert!(width >= 2 * SIDE && out.len() >= (2 * SIDE - 1) * width + 2 * SIDE, "the product fits its slice");
         let upper = out.as_mut_ptr();
         let lower = upper.wrapping_add(SIDE * width);
-        // SAFETY: `Unit` is there, so the registers have their shapes. Each load reads 16 rows of 64 bytes: of the four tiles of a block
-        // of `a` or `b`, as long as there are blocks, or of `out`, which the stores write, too; the assertions checked their lengths.
+        // SAFETY: `TileUnit` is there, so the registers have their shapes. Each load reads 16 rows of 64 bytes: of the four tiles of a
+        // block of `a` or `b`, as long as there are blocks, or of `out`, which the stores write, too; the assertions checked their lengths.
         // The compiler uses no tile registers.
         unsafe {
             asm!(
@@ -122,7 +122,7 @@ impl Unit {
     }
 }
 
-impl Drop for Unit {
+impl Drop for TileUnit {
     /// Without it, the kernel would save the registers at each switch of threads.
     fn drop(&mut self) {
         // SAFETY: the unit is there. The compiler uses no tile registers.

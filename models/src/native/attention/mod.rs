@@ -53,7 +53,7 @@ impl<'a> Chunk<'a> {
 }
 
 /// The gradients that the backward pass adds to.
-pub(super) struct Gradients<'a> {
+pub(super) struct AttentionGradients<'a> {
     /// By all parameters.
     pub(super) params: &'a mut [f32],
     /// `[rows x embedded]`: by the pooled embeddings. The pass reads the gradient of the history, and adds to the gradient of the target.
@@ -153,9 +153,9 @@ impl Buffers {
     }
 
     /// The backward pass of [`Buffers::forward`] over the same chunk, in a training step.
-    pub(super) fn backward(&mut self, chunk: &Chunk<'_>, unit: &Unit, x: &[f32], grads: Gradients<'_>) {
+    pub(super) fn backward(&mut self, chunk: &Chunk<'_>, unit: &Unit, x: &[f32], grads: AttentionGradients<'_>) {
         let Chunk { parts, rows, width, products, .. } = *chunk;
-        let Gradients { params: grads, dx, embedded, by_element } = grads;
+        let AttentionGradients { params: grads, dx, embedded, by_element } = grads;
         let (dim, AttentionPair { history, target }) = (parts.dim, unit.pair);
         let first = &unit.layers[0];
         self.by_sum.clear();

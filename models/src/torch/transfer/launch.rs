@@ -11,13 +11,13 @@ use crate::ModelError;
 use crate::torch::TorchBatch;
 use crate::torch::batch::labels_view;
 use crate::torch::dense_optimizer::Optimizer;
-use crate::torch::graph::Graph;
+use crate::torch::graph::StepGraph;
 use crate::torch::non_finite::ModelInfo;
 use crate::transfer::{QueuedStep, UploadedBatch};
 
 /// The step of [`DenseModel::launch`](crate::DenseModel::launch).
 pub(in crate::torch) fn launch(
-    graph: &mut Graph,
+    graph: &mut StepGraph,
     optimizer: &mut Optimizer,
     batch: UploadedBatch,
     info: &Arc<ModelInfo>,

@@ -92,14 +92,14 @@ struct Streams {
 
 /// The credits of a channel.
 #[derive(Default)]
-struct Credits {
+struct CreditsLeft {
     batches: AtomicU32,
     bytes: AtomicU64,
     /// Batches sent whose credit has not come back.
     held: AtomicU32,
 }
 
-impl Credits {
+impl CreditsLeft {
     /// Whether a batch of `bytes` may be sent. While a batch that is larger than all credit is on its way, no other batch may be sent, not
     /// even an empty one: on another stream the second batch could arrive first.
     fn fit(&self, bytes: u64) -> bool {
@@ -193,7 +193,7 @@ impl Channel {
     /// Sends and receives on all streams in one task, so that credits need no lock. Ends when any stream ends.
     async fn transfer(&self, streams: Streams) -> Result<(), Fault> {
         let Streams { outgoing, first, others } = streams;
-        let credits = Credits::default();
+        let credits = CreditsLeft::default();
         let mut sending: FuturesUnordered<_> = outgoing.into_iter().map(|stream| self.send(stream, &credits)).collect();
         // No replies come on these streams: they can only end.
         let mut ending: FuturesUnordered<_> =
@@ -206,7 +206,7 @@ impl Channel {
     }
 
     /// Sends batches on one stream, whenever it is free and the channel has credit.
-    async fn send(&self, mut stream: Outgoing, credits: &Credits) -> Result<(), Fault> {
+    async fn send(&self, mut stream: Outgoing, credits: &CreditsLeft) -> Result<(), Fault> {
         let ReaderChannels { send_queue, leases, .. } = &self.channels;
         loop {
             let (header, columns, bytes) = send_queue.next(self.queue, self.trainer, |bytes| credits.fit(bytes)).await;
@@ -219,7 +219,7 @@ impl Channel {
         }
     }
 
-    async fn handle_replies(&self, mut stream: Incoming, credits: &Credits) -> Result<(), Fault> {
+    async fn handle_replies(&self, mut stream: Incoming, credits: &CreditsLeft) -> Result<(), Fault> {
         let ReaderChannels { send_queue, leases, .. } = &self.channels;
         while let Some(message) = stream.next().await? {
             match Reply::read(&message.metadata)? {
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn credits_are_taken_and_granted_and_a_large_batch_is_sent_alone() {
-        let credits = Credits::default();
+        let credits = CreditsLeft::default();
         assert!(!credits.fit(0), "nothing was granted");
         credits.grant(3, 100);
         assert!(credits.fit(100) && credits.fit(1000), "the first may be larger");

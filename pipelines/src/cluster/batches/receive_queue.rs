@@ -79,7 +79,7 @@ struct State {
     window_states: HashMap<(u32, u64), WindowState>,
     /// (epoch, window): all windows before it are done.
     first_open: (u32, u64),
-    channels: HashMap<u64, Channel>,
+    channels: HashMap<u64, ReaderChannel>,
     opened: u64,
     /// The trainer takes no more batches.
     ended: bool,
@@ -110,7 +110,7 @@ impl WindowState {
     }
 }
 
-struct Channel {
+struct ReaderChannel {
     reader: String,
     replies: UnboundedSender<Reply>,
     /// Credit that is granted and not used.
@@ -163,7 +163,7 @@ impl ReceiveQueue {
         let number = state.opened;
         let _ = replies.send(Reply::Grant { batches, bytes });
         let (reader, due) = (reader.to_owned(), Credits::default());
-        state.channels.insert(number, Channel { reader, replies, batches, bytes, due, held: 0, urgent: 0 });
+        state.channels.insert(number, ReaderChannel { reader, replies, batches, bytes, due, held: 0, urgent: 0 });
         Ok(number)
     }
 
@@ -219,7 +219,7 @@ impl ReceiveQueue {
             from.urgent += 1;
         } else {
             if from.batches == 0 || (bytes > from.bytes && from.held > 0) {
-                let Channel { batches, bytes: left, .. } = from;
+                let ReaderChannel { batches, bytes: left, .. } = from;
                 return refused(&format!(" of {bytes} bytes beyond its credits ({batches} batches, {left} bytes)"));
             }
             from.batches -= 1;

@@ -108,8 +108,8 @@ impl World {
         }
     }
 
-    /// In one of eight runs of several readers, one of them reaches no trainer from some fault on; in half of these runs it never does again.
-    /// Takes no random number, so that other seeds keep their runs.
+    /// In one of eight runs of several readers, one of them reaches no trainer from some fault on; in half of these runs it never does
+    /// again. Takes no random number, so that other seeds keep their runs.
     fn a_reader_is_cut_from_the_trainers(&mut self) {
         let (hash, readers) = (mix64(self.seed ^ CUT_FROM_TRAINERS), self.job.placement.readers as u64);
         if readers < 2 || !hash.is_multiple_of(8) || !mix64(hash ^ self.now).is_multiple_of(4) {

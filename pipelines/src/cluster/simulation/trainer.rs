@@ -272,7 +272,8 @@ impl SimTrainer {
         }
     }
 
-    /// Pulls for the batch at the look-up, which must see the round of the step `after`. Without a round, the model of a pull takes no time.
+    /// Pulls for the batch at the look-up, which must see the round of the step `after`. Without a round, the model of a pull takes no
+    /// time.
     fn pull(&mut self, world: &mut World, pid: Pid, member: MemberId, after: Option<u64>) {
         let Some(AtLookUp { looked, .. }) = self.at_look_up.take() else { return };
         match after.filter(|_| !self.rounds_are_over) {

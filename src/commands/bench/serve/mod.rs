@@ -27,7 +27,7 @@ use crate::out;
 /// Sends the same request over HTTP/1.1 or Arrow Flight at the times of a Poisson process, without waiting for earlier answers (open loop).
 /// Prints the number of answers, and the times from each request's planned moment to its answer.
 #[derive(Args)]
-pub(crate) struct Serve {
+pub(crate) struct BenchServe {
     /// Where the server listens.
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7700")]
     address: String,
@@ -62,7 +62,7 @@ struct Load {
     start: Instant,
 }
 
-impl Serve {
+impl BenchServe {
     pub(crate) fn run(self) -> Result<(), Fault> {
         if !(self.rate > 0.0 && self.rate.is_finite() && self.seconds > 0.0 && self.seconds.is_finite()) {
             return Err(Fault::user("--rate and --seconds are numbers above 0"));
