@@ -29,7 +29,7 @@
 //! 6. `staged/`, `convert/`: folders that appear whole or not at all, and rows written into them. `inspect/`: what data
 //!    there is.
 //!
-//! No file imports one that comes after it in this list, except for `row_places`, which imports `text/lines_before.rs`.
+//! No file imports one that comes after it in this list, except for `row_places`, which counts the lines of `text/`.
 
 mod column_types;
 mod decode_growth;

@@ -18,7 +18,7 @@ fn modules(text: &str) -> Vec<&str> {
     modules
 }
 
-/// What the documentation of a file names in backticks: `run.rs`, `run/` and `run/end.rs` are `run`.
+/// What the documentation of a file names in backticks: `commands/`, `commands/mod.rs` and `commands/eval/mod.rs` are `commands`.
 fn named(text: &str) -> BTreeSet<&str> {
     let documentation = text.lines().filter_map(|line| line.strip_prefix("//!")).filter(|line| !line.contains("```"));
     let names = documentation.flat_map(|line| line.split('`').skip(1).step_by(2));
@@ -27,10 +27,11 @@ fn named(text: &str) -> BTreeSet<&str> {
 
 #[test]
 fn modules_of_tests_are_left_out() {
-    let text = "//! `a.rs`, [`b`] and `c/d.rs`: `E::f`\n//! ```text\n//! g\nmod a;\npub mod b;\n#[cfg(test)]\nmod of_test;\n\
-                #[cfg(test)]\n#[path = \"x.rs\"]\nmod of_another;\n#[cfg(unix)]\npub(crate) mod c;\nmod inline {\n}\n";
-    assert_eq!(modules(text), ["a", "b", "c"]);
-    assert_eq!(named(text), BTreeSet::from(["a", "b", "c", "E::f"]));
+    let text = "//! `cli.rs`, [`out`] and `commands/eval/mod.rs`: `E::f`\n//! ```text\n//! g\nmod cli;\npub mod out;\n\
+                #[cfg(test)]\nmod of_test;\n#[cfg(test)]\n#[path = \"x\"]\nmod of_another;\n#[cfg(unix)]\n\
+                pub(crate) mod commands;\nmod inline {\n}\n";
+    assert_eq!(modules(text), ["cli", "out", "commands"]);
+    assert_eq!(named(text), BTreeSet::from(["cli", "out", "commands", "E::f"]));
 }
 
 #[test]
