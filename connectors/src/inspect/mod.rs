@@ -34,7 +34,7 @@ use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
 use crate::partition_columns::folder_columns;
 use crate::rows::Rows;
-use crate::text::{OnBadRow, number};
+use crate::text::OnBadRow;
 
 /// The report on a set of files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! The one text in a column of numbers, such as `\N` or `NA`: most likely a missing value.
 
-use forebay_base::counted;
+use forebay_actors::counted;
 use serde::{Deserialize, Serialize};
 
 use crate::text::number;
