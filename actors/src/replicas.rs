@@ -111,12 +111,12 @@ impl<T: Batch> Front<T> {
         self.fit()?;
         error_context.set(Phase::Batch, None);
         loop {
-            self.someone_free().await?;
+            self.wait_for_free().await?;
             match inbox.next().await {
                 Item::Batch(batch) => {
                     if self.target.has_changed().unwrap_or(false) {
                         self.fit()?;
-                        self.someone_free().await?;
+                        self.wait_for_free().await?;
                     }
                     let seq = self.number();
                     let replica = self.replicas.iter_mut().find(|r| r.free).expect("someone is free");
@@ -157,22 +157,22 @@ impl<T: Batch> Front<T> {
     /// Spawns or retires replicas until there are `target`. A busy replica completes its batch first.
     fn fit(&mut self) -> Result<(), Fault> {
         let target = (*self.target.borrow_and_update()).max(1);
-        while self.staying() < target {
+        while self.active() < target {
             let number = (0..).find(|n| self.replicas.iter().all(|r| r.number != *n)).expect("numbers do not run out");
             let link = (self.spawn)(number, self.event_sender.clone(), self.stile.as_ref().map(Turn::new))?;
             self.replicas.push(Replica { number, link, free: false, leaving: false });
         }
-        while self.staying() > target {
+        while self.active() > target {
             // Free replicas first: they can end at once.
             let last = |free: bool| self.replicas.iter().rposition(|r| !r.leaving && r.free == free);
             let i = last(true).or_else(|| last(false)).expect("more stay than are asked for");
             self.retire(i)?;
         }
-        self.count.store(self.staying(), Relaxed);
+        self.count.store(self.active(), Relaxed);
         Ok(())
     }
 
-    fn staying(&self) -> usize {
+    fn active(&self) -> usize {
         self.replicas.iter().filter(|r| !r.leaving).count()
     }
 
@@ -186,10 +186,10 @@ impl<T: Batch> Front<T> {
     }
 
     /// Waits for a free replica; their number may change meanwhile.
-    async fn someone_free(&mut self) -> Result<(), Fault> {
+    async fn wait_for_free(&mut self) -> Result<(), Fault> {
         while !self.replicas.iter().any(|r| r.free) {
             tokio::select! {
-                word = self.events.recv() => self.hear(word),
+                word = self.events.recv() => self.on_event(word),
                 Ok(()) = self.target.changed() => self.fit()?,
             }
         }
@@ -200,11 +200,11 @@ impl<T: Batch> Front<T> {
     async fn all_free(&mut self) {
         while !self.replicas.iter().all(|r| r.free) {
             let word = self.events.recv().await;
-            self.hear(word);
+            self.on_event(word);
         }
     }
 
-    fn hear(&mut self, word: Option<ReplicaEvent>) {
+    fn on_event(&mut self, word: Option<ReplicaEvent>) {
         let word = word.expect("the front holds a sender of its own");
         if word.gone {
             self.replicas.retain(|r| r.number != word.replica);

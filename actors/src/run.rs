@@ -64,7 +64,7 @@ impl Running {
         let run = Arc::clone(&state);
         let name = state.plan.name.clone();
         spawn_system(&name, move |system| {
-            let body = || system.block_on(conduct(&run, wire, wired));
+            let body = || system.block_on(run_pipeline(&run, wire, wired));
             let joined = catch_unwind(AssertUnwindSafe(body));
             if let Err(panic) = joined {
                 run.switch.kill(Fault::of_panic("the run's own thread panicked", &*panic));
@@ -110,7 +110,7 @@ impl Drop for Running {
 }
 
 /// Wires, waits for the end of all shells, and ends the threads.
-async fn conduct(state: &Arc<State>, wire: Wire, wired: std::sync::mpsc::Sender<()>) {
+async fn run_pipeline(state: &Arc<State>, wire: Wire, wired: std::sync::mpsc::Sender<()>) {
     let places = Arc::new(Mutex::new(Places::new(&state.plan.name)));
     let (liveness, mut ended) = mpsc::channel(1);
     let mut wiring = Wiring { state: Arc::clone(state), places: Arc::clone(&places), liveness };

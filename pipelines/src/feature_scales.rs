@@ -159,7 +159,7 @@ pub(crate) fn by_values(
         };
         if let Some(statistics) = scale.as_mut().and_then(|scale| scale.statistics.as_mut()) {
             let takes_logs = statistics.transform == Transform::Log1p && transform != Transform::Log1p;
-            by_the_middle_half(statistics, &sorted, takes_logs);
+            use_quartiles(statistics, &sorted, takes_logs);
         }
         if let Some(scale) = scale {
             scales.insert(feature.column.clone(), scale);
@@ -171,7 +171,7 @@ pub(crate) fn by_values(
 
 /// If a long tail decides the standard deviation, the model hardly sees the difference of other values: the quartiles decide instead.
 /// `sorted`: a sample of the values, ascending. `takes_logs`: the statistics describe the logarithms of the values.
-fn by_the_middle_half(statistics: &mut DenseStatistics, sorted: &[f64], takes_logs: bool) {
+fn use_quartiles(statistics: &mut DenseStatistics, sorted: &[f64], takes_logs: bool) {
     let quartile = |quarter: usize| {
         let value = sorted.get(quarter * sorted.len() / 4).copied().unwrap_or_default();
         if takes_logs { log1p(value) } else { value }

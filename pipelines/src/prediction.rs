@@ -201,7 +201,7 @@ impl Predictions<'_> {
     }
 
     /// Returns a function that tells the readers in other processes that the run has ended, if any do not know it yet.
-    fn told_readers(&mut self) -> Option<Box<dyn FnOnce() + Send>> {
+    fn readers_notifier(&mut self) -> Option<Box<dyn FnOnce() + Send>> {
         if let Some(run) = self.run.take() {
             return Some(Box::new(move || run.give_up()));
         }
@@ -259,7 +259,7 @@ impl Drop for Predictions<'_> {
         if !self.control.ended() {
             self.control.kill(Fault::user("the rest of the result is not wanted").kind(FaultKind::Drained));
         }
-        let Some(told) = self.told_readers() else { return };
+        let Some(told) = self.readers_notifier() else { return };
         // On a thread of its own: it blocks, and the caller may be in a runtime.
         match std::thread::Builder::new().spawn(told) {
             Ok(thread) => drop(thread.join()),

@@ -33,15 +33,15 @@ impl Buffers {
         match &mut self.keys[..] {
             [only] => {
                 copy(keys, only);
-                route.stray(keys).map_or(Ok(()), Err)
+                route.first_misrouted(keys).map_or(Ok(()), Err)
             }
             parts => route.split(keys, parts, &mut self.endpoint_of),
         }
     }
 
     /// Splits rows of `dim` values as [`split`](Self::split) did the keys.
-    pub(crate) fn deal(&mut self, rows: &[f32], dim: usize) {
-        deal(&self.endpoint_of, rows, dim, &mut self.values);
+    pub(crate) fn scatter_rows(&mut self, rows: &[f32], dim: usize) {
+        scatter_or_copy(&self.endpoint_of, rows, dim, &mut self.values);
     }
 
     /// Sends each endpoint its share, all at once; endpoints without keys only if `all` is set. Waits for room in their
@@ -127,8 +127,8 @@ impl Asked {
     }
 }
 
-/// Splits rows of `dim` values over `parts`.
-pub(crate) fn deal(endpoint_of: &[u32], rows: &[f32], dim: usize, parts: &mut [Vec<f32>]) {
+/// Splits rows of `dim` values over `parts`, or copies them if there is one part.
+pub(crate) fn scatter_or_copy(endpoint_of: &[u32], rows: &[f32], dim: usize, parts: &mut [Vec<f32>]) {
     match parts {
         [only] => copy(rows, only),
         parts => scatter(endpoint_of, rows, dim, parts),

@@ -17,7 +17,7 @@ use futures::future::try_join_all;
 
 use crate::buffers::{Answered, Asked, Buffers, SpareBuffers};
 use crate::config::TableConfig;
-use crate::endpoint::{Endpoint, confused};
+use crate::endpoint::{Endpoint, wrong_reply};
 use crate::lifetime::Absent;
 use crate::push::{AfterRound, PushId, PushOutcome, Round, Stamp, Trainer};
 use crate::remote::PsReplies;
@@ -267,7 +267,7 @@ impl TableClient {
         let asked: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.call(Call::Stats)).collect();
         let mut shards = Vec::new();
         for reply in try_join_all(asked).await? {
-            let Reply::Stats(stats) = reply else { return Err(confused()) };
+            let Reply::Stats(stats) = reply else { return Err(wrong_reply()) };
             shards.extend(stats);
         }
         Ok(TableStats { table: self.layout.table.clone(), shards })
@@ -290,7 +290,7 @@ impl TableClient {
         let (endpoint, shard) = self.holder(shard)?;
         match endpoint.call(Call::Export { shard, from, at_most }).await? {
             Reply::Export(block) => Ok(block),
-            _ => Err(confused()),
+            _ => Err(wrong_reply()),
         }
     }
 
@@ -315,7 +315,7 @@ impl TableClient {
         let (endpoint, shard) = self.holder(shard)?;
         match endpoint.call(Call::ExportAbsent { shard, from, at_most }).await? {
             Reply::Absent(absent) => Ok(absent),
-            _ => Err(confused()),
+            _ => Err(wrong_reply()),
         }
     }
 
@@ -375,7 +375,7 @@ impl TableClient {
             return Ok(None);
         }
         let mut buffers = self.split(keys)?;
-        buffers.deal(grads, self.layout.row_dim);
+        buffers.scatter_rows(grads, self.layout.row_dim);
         buffers.hand_over(&self.endpoints, all, |keys, grads| Call::Push { keys, grads, step, stamp }).await.map(Some)
     }
 
@@ -402,5 +402,5 @@ impl TableClient {
 }
 
 fn done(replies: &[Reply]) -> Result<(), Fault> {
-    if replies.iter().all(|reply| matches!(reply, Reply::Done)) { Ok(()) } else { Err(confused()) }
+    if replies.iter().all(|reply| matches!(reply, Reply::Done)) { Ok(()) } else { Err(wrong_reply()) }
 }

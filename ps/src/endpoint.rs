@@ -106,12 +106,12 @@ impl PendingCall {
         let (rows, pushed) = match reply {
             Reply::Rows(rows) => (rows, PushOutcome::Already),
             Reply::Pushed(pushed) => pushed.outcome().await?,
-            _ => return Err(confused()),
+            _ => return Err(wrong_reply()),
         };
         Ok(Returned { rows, pushed, held_until })
     }
 }
 
-pub(crate) fn confused() -> Fault {
+pub(crate) fn wrong_reply() -> Fault {
     Fault::internal("a shard sent the reply of another call")
 }

@@ -2,7 +2,7 @@
 
 use forebay_actors::Fault;
 
-use crate::endpoint::{PendingCall, confused};
+use crate::endpoint::{PendingCall, wrong_reply};
 use crate::shard::Reply;
 
 /// Rows that shards are setting. A drop does not stop the shards.
@@ -17,7 +17,7 @@ impl PendingImport {
     pub async fn done(self) -> Result<(), Fault> {
         for call in self.0 {
             if !matches!(call.reply().await?, Reply::Done) {
-                return Err(confused());
+                return Err(wrong_reply());
             }
         }
         Ok(())

@@ -91,7 +91,7 @@ impl Route {
         debug_assert_eq!(parts.len(), self.count);
         parts.iter_mut().for_each(Vec::clear);
         if !dispatch(ShardsOf { route: *self, keys, shard_of }) {
-            return Err(self.stray(keys).unwrap_or_default());
+            return Err(self.first_misrouted(keys).unwrap_or_default());
         }
         for (key, shard) in keys.iter().zip(shard_of.iter()) {
             parts[*shard as usize].push(*key);
@@ -100,7 +100,7 @@ impl Route {
     }
 
     /// The first key that belongs to a shard that is not held here.
-    pub(crate) fn stray(&self, keys: &[u64]) -> Option<u64> {
+    pub(crate) fn first_misrouted(&self, keys: &[u64]) -> Option<u64> {
         let held = self.held();
         // Most often there are no such keys, so they are counted first: a loop that may end early is not vectorized.
         if held.len() == self.shards || dispatch(CountStrays { route: *self, keys }) == 0 {
@@ -152,7 +152,7 @@ impl Kernel for CountStrays<'_> {
     }
 }
 
-/// Deals rows of `dim` floats out to one buffer per shard, in their order.
+/// Scatters rows of `dim` floats to one buffer per shard, in their order.
 pub(crate) fn scatter(shard_of: &[u32], rows: &[f32], dim: usize, parts: &mut [Vec<f32>]) {
     debug_assert_eq!(rows.len(), shard_of.len() * dim);
     parts.iter_mut().for_each(Vec::clear);
@@ -231,7 +231,7 @@ mod tests {
                 // If another process holds some of the keys, the error has the first of them.
                 let stray = keys.iter().copied().find(|key| !own(key));
                 prop_assert_eq!(part.split(&keys, &mut parts, &mut shard_of).err(), stray);
-                prop_assert_eq!(part.stray(&keys), stray);
+                prop_assert_eq!(part.first_misrouted(&keys), stray);
                 let keys: Vec<u64> = keys.iter().copied().filter(own).collect();
                 prop_assert_eq!(part.split(&keys, &mut parts, &mut shard_of), Ok(()));
                 for (key, shard) in keys.iter().zip(shard_of) {

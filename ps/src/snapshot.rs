@@ -6,7 +6,7 @@ use forebay_actors::{Client, Fault};
 use futures::future::try_join_all;
 
 use crate::client::TableClient;
-use crate::endpoint::{Endpoint, confused};
+use crate::endpoint::{Endpoint, wrong_reply};
 use crate::lifetime::Absent;
 use crate::shard::{Call, Reply};
 use crate::table::{ExportBlock, SnapshotKind};
@@ -53,7 +53,7 @@ impl TableClient {
             Reply::SnapshotRows(rows) => {
                 Ok(ShardSnapshot { shard, rows, left: rows, client: client.clone(), holder, asking: false })
             }
-            _ => Err(confused()),
+            _ => Err(wrong_reply()),
         }
     }
 
@@ -100,7 +100,7 @@ impl ShardSnapshot {
                     self.asking = false;
                     return Ok(block);
                 }
-                _ => return Err(confused()),
+                _ => return Err(wrong_reply()),
             }
         }
     }
@@ -116,7 +116,7 @@ impl ShardSnapshot {
         self.check_whole()?;
         self.asking = true;
         let Reply::Absent(absent) = self.client.call(Call::SnapshotAbsent { at_most }).await? else {
-            return Err(confused());
+            return Err(wrong_reply());
         };
         self.asking = false;
         Ok(absent)
@@ -147,7 +147,7 @@ impl ShardSnapshot {
         let reply = self.client.call(Call::KeepSnapshot).await;
         // Until here, the shard must not take the snapshot for dropped.
         drop(self.holder);
-        if matches!(reply?, Reply::Done) { Ok(()) } else { Err(confused()) }
+        if matches!(reply?, Reply::Done) { Ok(()) } else { Err(wrong_reply()) }
     }
 
     fn check_whole(&self) -> Result<(), Fault> {

@@ -6,13 +6,8 @@ use std::collections::BTreeMap;
 use super::source::{CRATES, modules};
 
 /// Names of types that stand twice in their crate, and why.
-const EXCEPTIONS: [(&str, &str); 2] = [
-    (
-        "Kept",
-        "checkpoint/prune.rs keeps checkpoints, and checkpoint/cut.rs gradients; only the latter is used elsewhere",
-    ),
-    ("PackedRight", "native/amx and native/no_amx.rs: the processor decides which one is compiled"),
-];
+const EXCEPTIONS: [(&str, &str); 1] =
+    [("PackedRight", "native/amx and native/no_amx.rs: the processor decides which one is compiled")];
 
 /// Who may use a type.
 #[derive(Clone, Copy, PartialEq, Eq)]

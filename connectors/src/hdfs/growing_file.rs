@@ -22,7 +22,7 @@ use super::connection::Connection;
 use super::errors::from_hdfs;
 use super::explain::{not_written, short};
 use super::retry::{Repeat, lacks_ticket, may_pass};
-use super::silence::{ANSWER_WITHIN, Heard, unless_silent, warn_while_silent};
+use super::silence::{ANSWER_WITHIN, Heard, timeout_unless_heard, warn_while_silent};
 
 /// The pause between questions whether a file is closed.
 const CLOSED_EVERY: Duration = Duration::from_secs(1);
@@ -79,7 +79,7 @@ impl GrowingFile {
             let silence = SILENCE + PER_MEBIBYTE * (self.recent.len() >> 20) as u32;
             let step = self.step(missing, closes, &heard);
             let done = match may_begin_anew {
-                true => unless_silent(silence, &heard, step).await.unwrap_or_else(|| Err(silent_for(silence))),
+                true => timeout_unless_heard(silence, &heard, step).await.unwrap_or_else(|| Err(silent_for(silence))),
                 false => warn_while_silent(cluster.root(), &place, &heard, step).await,
             };
             let Err(error) = done else { return Ok(()) };

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::cluster::Cluster;
 use super::connection::Connection;
 use super::errors::{from_hdfs, hdfs_error, without_trace};
-use super::silence::{Heard, unless_silent, warn_while_silent};
+use super::silence::{Heard, timeout_unless_heard, warn_while_silent};
 
 /// When a call may be made again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +33,11 @@ impl Cluster {
     where
         F: Future<Output = Result<T>>,
     {
-        self.call_heard(path, repeat, &Heard::default(), call).await
+        self.call_with_answers(path, repeat, &Heard::default(), call).await
     }
 
     /// As [`call`](Self::call), for a call with several answers, which it counts: the call may take long, if answers come.
-    pub(super) async fn call_heard<T, F>(
+    pub(super) async fn call_with_answers<T, F>(
         &self,
         path: &str,
         repeat: Repeat,
@@ -53,7 +53,7 @@ impl Cluster {
         loop {
             let within = self.answer_within();
             let answer = match repeat {
-                Repeat::Always => unless_silent(within, heard, call(self.connection())).await,
+                Repeat::Always => timeout_unless_heard(within, heard, call(self.connection())).await,
                 // These calls have no deadline: after one, nothing would tell whether the call was done.
                 Repeat::UntilAnswered | Repeat::IfUntouched => {
                     Some(warn_while_silent(self.root(), path, heard, call(self.connection())).await)

@@ -26,7 +26,11 @@ impl Heard {
 }
 
 /// Waits for the end of `work`. `None`: nothing was heard for that long, neither its end nor an answer.
-pub(super) async fn unless_silent<T>(for_long: Duration, heard: &Heard, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn timeout_unless_heard<T>(
+    for_long: Duration,
+    heard: &Heard,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     let mut work = pin!(work);
     loop {
         let before = heard.answers();
@@ -43,7 +47,7 @@ pub(super) async fn unless_silent<T>(for_long: Duration, heard: &Heard, work: im
 pub(super) async fn warn_while_silent<T>(root: &str, path: &str, heard: &Heard, work: impl Future<Output = T>) -> T {
     let (mut work, since) = (pin!(work), Instant::now());
     loop {
-        if let Some(done) = unless_silent(ANSWER_WITHIN, heard, work.as_mut()).await {
+        if let Some(done) = timeout_unless_heard(ANSWER_WITHIN, heard, work.as_mut()).await {
             return done;
         }
         tracing::warn!(store = root, path, waited = ?since.elapsed(), "the NameNode or a DataNode does not answer, waiting for it");
@@ -76,7 +80,7 @@ mod tests {
             [(0, 19, Some(0)), (100, 0, Some(100)), (100, 1, Some(100)), (0, 21, None), (3, 60, None)]
         {
             let heard = Heard::default();
-            let done = unless_silent(ANSWER_WITHIN, &heard, work(&heard, answers, silence)).await;
+            let done = timeout_unless_heard(ANSWER_WITHIN, &heard, work(&heard, answers, silence)).await;
             assert_eq!(done, expected, "{answers} answers, then {silence} s");
         }
     }

@@ -94,7 +94,7 @@ impl HdfsStore {
                 let (folder, heard) = (folder.clone(), Arc::clone(&heard));
                 async move { connection.list(&folder, &heard).await }
             };
-            cluster.call_heard(&name, Repeat::Always, &heard, list).await
+            cluster.call_with_answers(&name, Repeat::Always, &heard, list).await
         };
         io.run(listed).await?
     }

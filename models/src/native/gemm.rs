@@ -29,7 +29,7 @@ pub(super) fn matmul(
     assert_eq!(a.cols, b.rows, "inner sizes agree");
     assert!(b.cols <= width && reach(a.rows, b.cols, width, 1) <= out.len(), "product fits its slice");
     let Products { threads, precision } = products;
-    if precision == MatmulPrecision::High && amx::suits(a, b) {
+    if precision == MatmulPrecision::High && amx::supports(a, b) {
         return amx::matmul(out, width, a, b, add, threads);
     }
     let signed = |stride: usize| stride as isize;

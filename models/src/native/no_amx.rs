@@ -7,11 +7,11 @@ pub(super) fn is_available() -> bool {
     false
 }
 
-pub(super) fn suits(_: MatrixView<'_>, _: MatrixView<'_>) -> bool {
+pub(super) fn supports(_: MatrixView<'_>, _: MatrixView<'_>) -> bool {
     false
 }
 
-pub(super) fn suits_right(_: MatrixView<'_>) -> bool {
+pub(super) fn supports_right(_: MatrixView<'_>) -> bool {
     false
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::amx::{PackedRight, suits_right};
+use super::amx::{PackedRight, supports_right};
 use super::gemm::Products;
 use super::layer::weight;
 use super::matrix::MatrixView;
@@ -16,7 +16,8 @@ pub(super) struct StepWeights(HashMap<usize, [PackedRight; 2]>);
 impl StepWeights {
     /// Packs the weights of all layers that suit this machine, each as it is and transposed.
     pub(super) fn pack(&mut self, net: &Network, params: &[f32], workers: &Workers) {
-        let suited = |layer: &&Layer| [weight(params, layer), weight(params, layer).t()].into_iter().all(suits_right);
+        let suited =
+            |layer: &&Layer| [weight(params, layer), weight(params, layer).t()].into_iter().all(supports_right);
         let layers: HashMap<usize, &Layer> =
             net.hidden().filter(suited).map(|layer| (layer.weight.start, layer)).collect();
         layers.keys().for_each(|&start| _ = self.0.entry(start).or_default());

@@ -155,14 +155,14 @@ impl CheckpointFolder {
     /// # Errors
     /// As [`latest`](Self::latest).
     pub(crate) fn newest(&self, damaged: &DamagedCheckpoints) -> Result<Option<CheckpointManifest>, Fault> {
-        let files: HashMap<String, u64> = patiently(|| self.folder.files())?.into_iter().collect();
+        let files: HashMap<String, u64> = retry_read(|| self.folder.files())?.into_iter().collect();
         let mut because = damaged.fault();
         let mut numbers: Vec<u64> = files.keys().filter_map(|name| CheckpointManifest::number_of(name)).collect();
         numbers.sort_unstable();
         let found = numbers.len();
         numbers.retain(|number| !damaged.has(OriginCheckpoint::own(*number)));
         for number in numbers.into_iter().rev() {
-            let manifest = patiently(|| self.manifest(number));
+            let manifest = retry_read(|| self.manifest(number));
             match manifest.and_then(|manifest| self.check_lengths(&files, &manifest).map(|()| manifest)) {
                 Ok(manifest) => return Ok(Some(manifest)),
                 Err(fault) if fault.kind == FaultKind::Damaged => {
@@ -203,10 +203,10 @@ impl CheckpointFolder {
     /// # Errors
     /// The store fails, or another version of the program wrote the newest checkpoint.
     pub(crate) fn author(&self, run: u64, start: u64) -> Result<Author, Fault> {
-        let Some(newest) = patiently(|| self.numbers())?.pop() else {
+        let Some(newest) = retry_read(|| self.numbers())?.pop() else {
             return Ok(Author { run, start, before: (0, 0) });
         };
-        let before = match patiently(|| self.manifest(newest)) {
+        let before = match retry_read(|| self.manifest(newest)) {
             Ok(manifest) => manifest.start,
             // A damaged manifest does not say which start wrote it.
             Err(fault) if fault.kind == FaultKind::Damaged => 0,
@@ -313,7 +313,7 @@ impl CheckpointFolder {
 
 /// Calls `read`, and again a few times after a fault of the disk or the store, which may pass.
 #[allow(clippy::disallowed_methods, reason = "everything here blocks its thread")]
-fn patiently<T>(mut read: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+fn retry_read<T>(mut read: impl FnMut() -> Result<T, Fault>) -> Result<T, Fault> {
     let mut waits = Backoff::equal_jitter(FIRST_WAIT, FIRST_WAIT * 8);
     for _ in 0..TRIES {
         match read() {

@@ -14,12 +14,12 @@ pub(super) struct Pruning {
     newest: u64,
     /// The numbers of the checkpoints to remove.
     old: Vec<u64>,
-    kept: Kept,
+    kept: Referenced,
 }
 
 /// The checkpoints that stay.
 #[derive(Default)]
-struct Kept {
+struct Referenced {
     /// For each whole checkpoint, from the newest on: the files of the full checkpoint that it builds on.
     bases: Vec<Vec<String>>,
     /// All files that these checkpoints name, and the files that damaged checkpoints between them name.
@@ -28,7 +28,7 @@ struct Kept {
     unknown: Vec<u64>,
 }
 
-impl Kept {
+impl Referenced {
     /// Whether all whole checkpoints build on the same full checkpoint.
     fn have_one_base(&self) -> bool {
         self.bases.iter().all(|base| *base == self.bases[0])
@@ -54,7 +54,7 @@ impl CheckpointFolder {
         numbers.sort_unstable();
         let Some(&newest) = numbers.last() else { return Ok(Pruning::default()) };
         let keep = keep.max(1);
-        let (mut kept, mut old) = (Kept::default(), Vec::new());
+        let (mut kept, mut old) = (Referenced::default(), Vec::new());
         for number in numbers.into_iter().rev() {
             let enough = kept.bases.len() >= keep;
             if enough && (keep == 1 || !kept.have_one_base()) {

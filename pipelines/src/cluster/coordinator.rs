@@ -231,14 +231,14 @@ impl Coordinator {
     }
 
     /// The process of the coordinator was told to end before it has joined: the run drains, and the process of this place ends with it.
-    pub(super) fn stops_before_it_joins(&self, role: Role, rank: u32) {
+    pub(super) fn drain_before_join(&self, role: Role, rank: u32) {
         let mut state = self.state.lock();
         state.begin_drain();
         state.knows_the_end(role, rank);
     }
 
     /// As [`wait_until_notified`](Self::wait_until_notified), in the process of this place, which knows the end.
-    pub(super) async fn wait_until_others_know(&self, role: Role, rank: u32) {
+    pub(super) async fn wait_until_others_notified(&self, role: Role, rank: u32) {
         self.state.lock().knows_the_end(role, rank);
         self.wait_until_notified().await;
     }

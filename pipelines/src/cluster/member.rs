@@ -250,7 +250,7 @@ impl Member {
     }
 
     /// As [`cannot_start`](Self::cannot_start), of a process that has joined.
-    pub(crate) async fn cannot_go_on(&self, fault: Fault) -> Fault {
+    pub(crate) async fn report_failure(&self, fault: Fault) -> Fault {
         let Inner { id, peer, .. } = &*self.inner;
         Self::cannot_start(peer, id.role, id.rank, id.attempt, fault).await
     }

@@ -137,14 +137,14 @@ impl Members {
 
     /// A process that runs as `rank` of `role` gives a sign of life, whether it has joined or not. A process of this rank that was heard of
     /// earlier cannot take its place, because a request to join may arrive after its sender has died.
-    pub(crate) fn hears_of(&mut self, role: Role, rank: u32, nonce: u64, now: Instant) {
+    pub(crate) fn note_sign_of_life(&mut self, role: Role, rank: u32, nonce: u64, now: Instant) {
         if rank < self.places(role) {
-            self.starts.entry((role, rank)).or_insert_with(|| Starts::new(now)).hears_of(nonce, now);
+            self.starts.entry((role, rank)).or_insert_with(|| Starts::new(now)).note_sign_of_life(nonce, now);
         }
     }
 
     /// Whether a process of this rank was ever heard of.
-    pub(crate) fn was_heard_of(&self, role: Role, rank: u32) -> bool {
+    pub(crate) fn was_seen(&self, role: Role, rank: u32) -> bool {
         self.starts.contains_key(&(role, rank))
     }
 
@@ -173,7 +173,7 @@ impl Members {
         now: Instant,
     ) -> Result<Joined, Fault> {
         check_rank(role, rank, self.places(role))?;
-        self.hears_of(role, rank, nonce, now);
+        self.note_sign_of_life(role, rank, nonce, now);
         if let Some(before) = self.members.get(&(role, rank))
             && before.nonce != nonce
             && !self.is_newer((role, rank), nonce, before)
@@ -215,14 +215,14 @@ impl Members {
     pub(crate) fn begin_attempt(&mut self) {
         for (place, member) in &mut self.members {
             if let Some(starts) = self.starts.get_mut(place).filter(|_| member.joined) {
-                starts.was_heard(member.nonce, member.last_heartbeat);
+                starts.note_earlier_sign_of_life(member.nonce, member.last_heartbeat);
             }
             (member.joined, member.present, member.leaving) = (false, false, false);
         }
     }
 
     /// The coordinator itself stood still for `gap`, until `now`, and could hear from no process.
-    pub(crate) fn stood_still_for(&mut self, gap: Duration, now: Instant) {
+    pub(crate) fn coordinator_stood_still(&mut self, gap: Duration, now: Instant) {
         let later = |time: Instant| (time + gap).min(now);
         self.begun = later(self.begun);
         self.members.values_mut().for_each(|member| member.last_heartbeat = later(member.last_heartbeat));
@@ -298,7 +298,7 @@ impl Members {
     /// Returns them.
     pub(crate) fn do_without_silent(&mut self, silence: Duration, now: Instant) -> Vec<(Role, u32)> {
         let is_silent =
-            |&(role, rank): &(Role, u32)| self.may_leave(role, rank) && self.unheard(&(role, rank), now) > silence;
+            |&(role, rank): &(Role, u32)| self.may_leave(role, rank) && self.silent_for(&(role, rank), now) > silence;
         let silent: Vec<_> = self.missing_ps_and_trainers().filter(is_silent).collect();
         for &place in &silent {
             self.starts.entry(place).or_insert_with(|| Starts::new(self.begun)).awaited = false;
@@ -370,7 +370,7 @@ impl Members {
                 Some(member) => (member.present || member.lost) && now.duration_since(member.last_heartbeat) > silence,
                 None => starts.is_none_or(|starts| !starts.left),
             };
-            may_be && self.unheard(place, now) > silence
+            may_be && self.silent_for(place, now) > silence
         };
         let Expected { ps, trainers, readers } = self.expected;
         let all = [(Role::Ps, ps), (Role::Trainer, trainers), (Role::Reader, readers)];
@@ -379,13 +379,13 @@ impl Members {
     }
 
     /// The time since a process of this place gave a sign of life.
-    fn unheard(&self, place: &(Role, u32), now: Instant) -> Duration {
+    fn silent_for(&self, place: &(Role, u32), now: Instant) -> Duration {
         now.duration_since(self.starts.get(place).map_or(self.begun, |starts| starts.heard))
     }
 
     /// The [missing](Self::missing) members that sent nothing for `silence`. The other missing members may be loading.
     pub(crate) fn missing_and_silent(&self, silence: Duration, now: Instant) -> Vec<String> {
-        let silent = |place: &(Role, u32)| self.unheard(place, now) > silence;
+        let silent = |place: &(Role, u32)| self.silent_for(place, now) > silence;
         let mut missing: Vec<String> = self.missing_ps_and_trainers().filter(silent).map(name).collect();
         if self.lacks_a_reader() && self.starts.keys().filter(|(role, _)| *role == Role::Reader).all(silent) {
             missing.push(ANY_READER.into());

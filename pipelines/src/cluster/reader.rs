@@ -189,7 +189,7 @@ impl Reader {
                 let unreached_at_the_end = unreached_since.holds_for(ends && unreached.any()) > UNREACHED;
                 let can_be_spared = {
                     let status = status_updates.borrow();
-                    unreached.block(status.trainers.iter().flatten().count()) && others_read_on(&status)
+                    unreached.block(status.trainers.iter().flatten().count()) && other_readers_active(&status)
                 };
                 // The coordinator calls a trainer silent that it has not heard of for the lease time.
                 if blocked_since.holds_for(can_be_spared) > 2 * lease && !leaves {
@@ -225,7 +225,7 @@ impl Reader {
         meters.finish(report.clone(), &run.timeline(), None);
         let result = result.and_then(|()| session.io.block_on(leases.wait_until_reported()));
         match (result, failure) {
-            (Ok(()), None) if leaves && others_read_on(&session.status()) => {
+            (Ok(()), None) if leaves && other_readers_active(&session.status()) => {
                 session.leave();
                 Err(Fault::external(
                     "this reader did not reach its trainers, and has left the run, which goes on with the other readers",
@@ -239,7 +239,7 @@ impl Reader {
 }
 
 /// Whether there are rows to read, for trainers that the coordinator hears of, and other readers that read them.
-pub(super) fn others_read_on(status: &RunStatus) -> bool {
+pub(super) fn other_readers_active(status: &RunStatus) -> bool {
     let runs = matches!(status.phase, RunPhase::Running | RunPhase::Draining);
     // A trainer that has left may be silent.
     let there = (0..).zip(&status.trainers).filter(|(_, address)| address.is_some());

@@ -206,7 +206,7 @@ impl RunState {
     /// Finds silent members, returns the leases of silent readers, ends the run if a ps or trainer is missing or silent for too long, and
     /// logs both.
     pub(super) fn tick(&mut self, now: Instant) {
-        self.forgive_own_silence(now);
+        self.discount_own_pause(now);
         let silence = self.settings.lease_timeout;
         let role = self.settings.reader_role;
         self.silent = self.members.silent(silence, now).into_iter().map(members::name).collect();

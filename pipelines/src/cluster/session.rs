@@ -263,7 +263,7 @@ impl ClusterSession {
         // Before this process ends, the others hear why.
         let after_others_know = |fault: Fault| {
             if let Some(coordinator) = &coordinator {
-                io.block_on(coordinator.wait_until_others_know(process.role, process.rank));
+                io.block_on(coordinator.wait_until_others_notified(process.role, process.rank));
             }
             fault
         };
@@ -290,7 +290,7 @@ impl ClusterSession {
                 () = begins_anew(coordinator.as_ref(), &*cluster_process.stop) => Err(Failure::rolled_back().fault()),
                 () = told_to_end(&*cluster_process.stop, grace) => {
                     match &coordinator {
-                        Some(coordinator) => coordinator.stops_before_it_joins(role, rank),
+                        Some(coordinator) => coordinator.drain_before_join(role, rank),
                         None => Member::gone(&peer, &this).await,
                     }
                     Err(ended_before_the_run(format_args!("{role} {rank}")))

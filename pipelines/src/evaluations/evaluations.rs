@@ -261,7 +261,7 @@ impl Evaluations {
     }
 
     /// No more evaluations are asked for, so the thread that evaluates ends.
-    pub(super) fn ask_no_more(&self) {
+    pub(super) fn close_requests(&self) {
         *self.requests() = None;
     }
 

@@ -83,7 +83,7 @@ impl Evaluator {
 
     /// Ends the thread, after the pipeline that asks has ended. A model that is being kept is written to its end.
     pub(crate) fn end(self) {
-        self.evaluations.ask_no_more();
+        self.evaluations.close_requests();
         if self.thread.is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that evaluates panicked");
         }

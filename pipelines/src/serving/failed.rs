@@ -3,7 +3,7 @@
 
 use forebay_actors::Fault;
 
-use super::outage::unless_away;
+use super::outage::same_outage_or;
 
 /// The most looks between two tries.
 const MOST_LOOKS: u32 = 32;
@@ -21,7 +21,7 @@ impl Failed {
     /// `before`: the failure of the previous try to load the same thing. While a store is away, its fault stays.
     pub(super) fn new(fault: Fault, before: Option<&Self>) -> Self {
         let looks = before.map_or(1, |before| (before.looks * 2).min(MOST_LOOKS));
-        Self { fault: unless_away(before.map(|before| &before.fault), fault), looks, left: looks }
+        Self { fault: same_outage_or(before.map(|before| &before.fault), fault), looks, left: looks }
     }
 
     /// Whether to try again at this look.

@@ -20,14 +20,14 @@ impl Outage {
                 }
                 Ok(found)
             }
-            Err(fault) => Err(self.0.insert(unless_away(before.as_ref(), fault)).clone()),
+            Err(fault) => Err(self.0.insert(same_outage_or(before.as_ref(), fault)).clone()),
         }
     }
 }
 
 /// The fault to report of two faults of one folder, one after the other: the second one, unless both say that the disk or the store fails.
 /// Their texts may differ, for instance by the seconds of a wait, and a new text would be reported again.
-pub(super) fn unless_away(before: Option<&Fault>, now: Fault) -> Fault {
+pub(super) fn same_outage_or(before: Option<&Fault>, now: Fault) -> Fault {
     match before {
         Some(before) if before.domain == Domain::External && now.domain == Domain::External => before.clone(),
         _ => now,

@@ -74,7 +74,7 @@ impl TableClient {
             return Ok(());
         }
         let (mut buffers, dim) = (self.split(keys)?, self.layout.row_dim);
-        buffers.deal(values, dim);
+        buffers.scatter_rows(values, dim);
         let (mut halves, mut exponents) = (Vec::new(), Vec::new());
         for part in &mut buffers.values {
             // Values that are not all finite travel as they are.

@@ -10,7 +10,7 @@ use forebay_actors::Fault;
 use futures::future::try_join_all;
 
 use super::{TableClient, done};
-use crate::buffers::deal;
+use crate::buffers::scatter_or_copy;
 use crate::endpoint::Endpoint;
 use crate::imported_rows::ImportedRows;
 use crate::lifetime::{Absent, RowUsage};
@@ -39,10 +39,10 @@ impl TableClient {
     ) -> Result<(), Fault> {
         self.layout.check_import(keys, weights, state, usages)?;
         let mut buffers = self.split(keys)?;
-        buffers.deal(weights, self.layout.row_dim);
+        buffers.scatter_rows(weights, self.layout.row_dim);
         let mut states = vec![Vec::new(); self.endpoints.len()];
         if let Some(state) = state {
-            deal(&buffers.endpoint_of, state, self.layout.state_dim, &mut states);
+            scatter_or_copy(&buffers.endpoint_of, state, self.layout.state_dim, &mut states);
         }
         let mut lives_of = vec![Vec::new(); self.endpoints.len()];
         match &mut lives_of[..] {

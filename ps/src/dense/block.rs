@@ -137,7 +137,7 @@ impl DenseBlock {
     pub async fn acknowledge_before(&self, series: u64) -> Result<(), Fault> {
         match self.client.call(BlockCall::AcknowledgeBefore { before: series }).await? {
             BlockReply::Done => Ok(()),
-            _ => Err(confused()),
+            _ => Err(wrong_reply()),
         }
     }
 
@@ -149,7 +149,7 @@ impl DenseBlock {
     pub async fn save(&self) -> Result<Vec<NamedValues>, Fault> {
         match self.client.call(BlockCall::Save).await? {
             BlockReply::Saved(saved) => Ok(saved),
-            _ => Err(confused()),
+            _ => Err(wrong_reply()),
         }
     }
 
@@ -160,7 +160,7 @@ impl DenseBlock {
     pub(super) async fn set_first(&self, place: usize, value: f32) -> Result<(), Fault> {
         match self.client.call(BlockCall::SetFirst { place, value }).await? {
             BlockReply::Done => Ok(()),
-            _ => Err(confused()),
+            _ => Err(wrong_reply()),
         }
     }
 
@@ -171,7 +171,7 @@ impl DenseBlock {
     pub async fn restore(&self, saved: Vec<NamedValues>) -> Result<(), Fault> {
         match self.client.call(BlockCall::Restore(saved)).await? {
             BlockReply::Done => Ok(()),
-            _ => Err(confused()),
+            _ => Err(wrong_reply()),
         }
     }
 
@@ -193,7 +193,7 @@ impl DenseBlock {
             };
             match reply {
                 BlockReply::Pulled { version, values } => Ok((version, values)),
-                _ => Err(confused()),
+                _ => Err(wrong_reply()),
             }
         })
     }
@@ -203,11 +203,11 @@ impl DenseBlock {
 pub(super) async fn pushed(pending: PendingReply<BlockReply>) -> Result<PushOutcome, Fault> {
     match pending.reply().await? {
         BlockReply::Pushed(pushed) => Ok(pushed.outcome().await?.1),
-        _ => Err(confused()),
+        _ => Err(wrong_reply()),
     }
 }
 
-fn confused() -> Fault {
+fn wrong_reply() -> Fault {
     Fault::internal("a dense block sent the reply of another call")
 }
 

@@ -31,12 +31,12 @@ thread_local! {
 }
 
 /// Whether [`matmul`] can make this product, and is faster than others.
-pub(super) fn suits(a: MatrixView<'_>, b: MatrixView<'_>) -> bool {
+pub(super) fn supports(a: MatrixView<'_>, b: MatrixView<'_>) -> bool {
     a.cols >= LEAST_SUM && a.rows * b.cols >= LEAST_USES * (a.rows + b.cols) && is_available()
 }
 
 /// Whether [`PackedRight`] can be this factor, and is faster than others.
-pub(super) fn suits_right(b: MatrixView<'_>) -> bool {
+pub(super) fn supports_right(b: MatrixView<'_>) -> bool {
     b.rows >= LEAST_SUM && b.cols >= LEAST_USES && is_available()
 }
 
@@ -58,7 +58,7 @@ pub(super) struct PackedRight {
 }
 
 impl PackedRight {
-    /// Takes another factor, which this machine [`suits_right`].
+    /// Takes another factor, which this machine [`supports_right`].
     pub(super) fn pack(&mut self, b: MatrixView<'_>) {
         self.panels.resize(panels(b) * blocks(b.rows) * TILES, Tile::default());
         pack(&mut self.panels, b, 1);

@@ -25,7 +25,7 @@ impl Starts {
     }
 
     /// A process gives a sign of life. If the process was replaced, this says nothing about its successor.
-    pub(super) fn hears_of(&mut self, nonce: u64, now: Instant) {
+    pub(super) fn note_sign_of_life(&mut self, nonce: u64, now: Instant) {
         if !self.nonces.contains(&nonce) {
             self.nonces.push_back(nonce);
             self.left = false;
@@ -33,11 +33,11 @@ impl Starts {
                 self.nonces.pop_front();
             }
         }
-        self.was_heard(nonce, now);
+        self.note_earlier_sign_of_life(nonce, now);
     }
 
     /// A process gave a sign of life at this time.
-    pub(super) fn was_heard(&mut self, nonce: u64, at: Instant) {
+    pub(super) fn note_earlier_sign_of_life(&mut self, nonce: u64, at: Instant) {
         if self.newest() == Some(nonce) {
             self.heard = self.heard.max(at);
             self.awaited = true;
@@ -67,7 +67,7 @@ mod tests {
     fn only_the_newest_starts_are_remembered() {
         let now = Instant::now();
         let mut starts = Starts::new(now);
-        (0..1000).for_each(|nonce| starts.hears_of(nonce, now));
+        (0..1000).for_each(|nonce| starts.note_sign_of_life(nonce, now));
         assert_eq!(starts.nonces.len(), REMEMBERED);
         assert!(starts.is_newer(999, 990) && !starts.is_newer(990, 999));
         assert!(starts.is_newer(990, 5), "its process joined so long ago that its start is forgotten");

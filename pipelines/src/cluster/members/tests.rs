@@ -52,19 +52,19 @@ fn a_join_that_is_sent_again_is_the_same_process() {
 fn a_late_request_of_a_dead_process_does_not_take_the_place_of_its_successor() {
     let (mut members, now) = (Members::new(EXPECTED, Instant::now()), Instant::now());
     for (role, rank) in [(Role::Trainer, 0), (Role::Reader, 3)] {
-        members.hears_of(role, rank, 7, now);
-        members.hears_of(role, rank, 8, now);
-        members.hears_of(role, rank, 7, now);
+        members.note_sign_of_life(role, rank, 7, now);
+        members.note_sign_of_life(role, rank, 8, now);
+        members.note_sign_of_life(role, rank, 7, now);
         let Joined { incarnation, .. } = members.join(role, rank, None, 8, now).unwrap();
         assert!(!members.is_restart(role, rank, 7) && members.is_restart(role, rank, 9));
         let said = members.join(role, rank, None, 7, now).unwrap_err().to_string();
         assert!(said.contains("started again elsewhere"), "{said}");
         members.heartbeat(role, rank, incarnation, now).unwrap();
         // A request that was overtaken by that of a successor says no more than the others.
-        members.hears_of(role, rank, 6, now);
+        members.note_sign_of_life(role, rank, 6, now);
         assert!(members.join(role, rank, None, 8, now).unwrap().repeated);
     }
-    members.hears_of(Role::Trainer, 1, 5, now);
+    members.note_sign_of_life(Role::Trainer, 1, 5, now);
     assert_eq!(members.starts.len(), 2, "the job has no trainer 1");
 }
 
@@ -122,7 +122,7 @@ fn the_run_does_without_trainers_that_have_left_but_not_without_the_first() {
     assert_eq!(members.missing(), ["ps 0", "trainer 0", "trainer 2"]);
     assert_eq!(members.gone().collect::<Vec<_>>(), [(Role::Trainer, 1)]);
     // Its successor is waited for, until that ends, too.
-    members.hears_of(Role::Trainer, 1, 77, now);
+    members.note_sign_of_life(Role::Trainer, 1, 77, now);
     assert_eq!(members.missing(), ["ps 0", "trainer 0", "trainer 1", "trainer 2"]);
     assert!(!members.ends_before_it_joins(Role::Trainer, 1, 11), "a late request of its predecessor");
     assert!(members.ends_before_it_joins(Role::Trainer, 1, 77));

@@ -23,16 +23,16 @@ impl RunState {
     pub(in crate::cluster) fn alive(&mut self, process: &ProcessRequest, now: Instant) -> Result<Option<u64>, Fault> {
         let &ProcessRequest { role, rank, nonce, made_under, .. } = process;
         self.check_job(role, rank, &process.job)?;
-        self.members.hears_of(role, rank, nonce, now);
+        self.members.note_sign_of_life(role, rank, nonce, now);
         if let Some(start) = made_under {
-            self.hears_of_checkpoints(start, now);
+            self.note_checkpoints(start, now);
         }
         Ok(self.has_checkpoints.then_some(self.start))
     }
 
     /// A process knows, from the coordinator with this number of its start, that the run has made checkpoints. If this coordinator did not
     /// know it, and the attempt begins without one, the disk of the checkpoints was away: the run begins anew.
-    fn hears_of_checkpoints(&mut self, start: u64, now: Instant) {
+    fn note_checkpoints(&mut self, start: u64, now: Instant) {
         let is_new = !std::mem::replace(&mut self.has_checkpoints, true);
         let has_own = |origin: &Origin| origin.checkpoint.is_some_and(|checkpoint| !checkpoint.elsewhere);
         let lacks_them = self.origin.as_ref().is_some_and(|origin| !has_own(origin));
@@ -183,7 +183,7 @@ impl RunState {
                 if failure.domain != Domain::External
                     || matches!(failure.kind, FaultKind::Drained | FaultKind::Unsaved) =>
             {
-                let heard = |role, rank| self.members.was_heard_of(role, rank);
+                let heard = |role, rank| self.members.was_seen(role, rank);
                 self.end_notices.timeout_after_failure(&self.members.present().collect(), heard)
             }
             // After a fault of a disk or a network all processes are started again, the coordinator included, so a short wait is enough.

@@ -19,10 +19,10 @@ const STOOD_STILL: Duration = Duration::from_secs(1);
 
 impl RunState {
     /// If the coordinator itself stood still, the time in which it heard nothing does not count as silence of other processes.
-    pub(super) fn forgive_own_silence(&mut self, now: Instant) {
+    pub(super) fn discount_own_pause(&mut self, now: Instant) {
         let gap = now.duration_since(self.ticked);
         if gap > STOOD_STILL {
-            self.members.stood_still_for(gap, now);
+            self.members.coordinator_stood_still(gap, now);
         }
         self.ticked = now;
     }

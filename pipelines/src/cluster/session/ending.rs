@@ -64,7 +64,7 @@ impl ClusterSession {
         // A run that has failed because of damage has said so to its other processes, whose own parts are whole.
         let of_run = || matches!(self.status().phase, RunPhase::Failed(failure) if failure.kind == FaultKind::Damaged);
         match fault.kind {
-            FaultKind::Damaged if !of_run() => self.io.block_on(self.member.cannot_go_on(fault)),
+            FaultKind::Damaged if !of_run() => self.io.block_on(self.member.report_failure(fault)),
             FaultKind::RolledBack => self.fail(fault),
             _ if self.may_leave && fault.domain == Domain::External => self.leave_unused(fault),
             _ => self.fail(fault),

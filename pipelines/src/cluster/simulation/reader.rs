@@ -12,7 +12,7 @@ use futures::FutureExt;
 
 use super::super::batches::send_queue::{QueuedBatch, SendQueue};
 use super::super::messages::RunPhase;
-use super::super::reader::others_read_on;
+use super::super::reader::other_readers_active;
 use super::lookups::SimLookups;
 use super::network::{Answer, OnStream, Pid};
 use super::source::{MadeBatch, SimSource};
@@ -97,7 +97,7 @@ impl SimReader {
         let channels = self.channels.iter().enumerate();
         let count = channels.filter(|(at, channel)| has_address(*at) && !channel.is_open).count();
         let blocking = if self.queues > 1 { 1 } else { status.trainers.iter().flatten().count() };
-        let blocks = count > 0 && count >= blocking && others_read_on(&status);
+        let blocks = count > 0 && count >= blocking && other_readers_active(&status);
         self.blocks = blocks.then(|| self.blocks.unwrap_or(world.now));
         let lease = (world.job.placement.lease_seconds * 1000.0) as u64;
         if self.blocks.is_some_and(|since| world.now - since > 2 * lease) && !self.leaves {
@@ -134,7 +134,7 @@ impl SimReader {
         let idle = self.source.is_at_end() && !looking_up && self.blocked.is_none();
         let empty = self.send_queue.wait_until_empty().now_or_never().is_some();
         self.done = idle && empty && self.source.progress.wait_until_reported().now_or_never().is_some();
-        if self.done && self.leaves && others_read_on(&status) {
+        if self.done && self.leaves && other_readers_active(&status) {
             world.counted.unreaching += 1;
             world.processes[pid].told = true;
         }
