@@ -32,6 +32,7 @@ const FREE: u32 = u32::MAX;
 /// One row.
 #[derive(Clone, Copy)]
 struct Known {
+    /// In a place without a row: the next such place of its cell, or [`NONE`].
     key: u64,
     seen: u32,
     score: f32,
@@ -41,12 +42,12 @@ struct Known {
 unsafe impl Zeroed for Known {}
 
 /// The rows of one cell.
-#[derive(Default)]
 struct Cell {
     /// The first row of each block.
     blocks: Vec<u32>,
-    free: Vec<u32>,
-    rows: usize,
+    /// The first place without a row, or [`NONE`].
+    free: u32,
+    rows: u32,
 }
 
 pub(super) struct RowUsages {
@@ -64,7 +65,7 @@ pub(super) struct RowUsages {
 impl RowUsages {
     pub(super) fn new(rules: Eviction) -> Self {
         let share = rules.max_rows.map_or(usize::MAX, |rows| rows as usize / CELLS);
-        let cells = (0..CELLS).map(|_| Cell::default()).collect();
+        let cells = (0..CELLS).map(|_| Cell { blocks: Vec::new(), free: NONE, rows: 0 }).collect();
         Self { rules, share, cells, known: Vec::new(), alive: Bits::default(), rows: 0, order: Vec::new() }
     }
 
@@ -78,7 +79,7 @@ impl RowUsages {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let cells: usize = self.cells.iter().map(|cell| (cell.blocks.capacity() + cell.free.capacity()) * 4).sum();
+        let cells: usize = self.cells.iter().map(|cell| cell.blocks.capacity() * 4).sum();
         let known: usize = self.known.iter().map(Pages::bytes).sum();
         known + cells + self.cells.len() * size_of::<Cell>() + self.alive.bytes() + self.order.capacity() * 24
     }
@@ -96,6 +97,11 @@ impl RowUsages {
     #[inline(always)]
     pub(super) fn prefetch(&self, row: u32) {
         prefetch(self.known[row as usize / CHUNK].as_ptr().wrapping_add(row as usize % CHUNK));
+    }
+
+    #[inline(always)]
+    fn prefetch_block(&self, first: u32) {
+        (0..BLOCK as u32).step_by(4).for_each(|at| self.prefetch(first + at));
     }
 
     /// Whether the place holds the row of this key.
@@ -117,11 +123,14 @@ impl RowUsages {
     /// Places for one more row of the cell of `key`: in its cell, or a block that `arena` has room for. `None` without memory.
     pub(super) fn place(&mut self, key: u64, arena: &mut Arena) -> Option<u32> {
         let cell = cell_of(key);
-        if let Some(row) = self.cells[cell].free.pop() {
-            return Some(row);
+        let free = self.cells[cell].free;
+        if free != NONE {
+            self.cells[cell].free = self.at(free).key as u32;
+            return Some(free);
         }
         let first = arena.rows();
-        for row in first..first + BLOCK {
+        let end = first + BLOCK;
+        for row in first..end {
             if !arena.make_room() {
                 return None;
             }
@@ -129,13 +138,33 @@ impl RowUsages {
                 self.known.push(Pages::zeroed(CHUNK)?);
             }
             arena.add();
-            self.at_mut(row as u32).seen = FREE;
+            let next = if row + 1 < end { row as u32 + 1 } else { NONE };
+            *self.at_mut(row as u32) = Known { key: u64::from(next), seen: FREE, score: 0.0 };
         }
-        self.alive.grow(first + BLOCK);
+        self.alive.grow(end);
         let cell = &mut self.cells[cell];
         cell.blocks.push(first as u32);
-        cell.free.extend((first as u32 + 1..(first + BLOCK) as u32).rev());
+        cell.free = first as u32 + 1;
         Some(first as u32)
+    }
+
+    /// Prefetches what [`prefetch_place`](Self::prefetch_place) reads.
+    #[inline(always)]
+    pub(super) fn prefetch_cell(&self, key: u64) {
+        prefetch(&raw const self.cells[cell_of(key)]);
+    }
+
+    /// Prefetches what the next [`place`](Self::place) for the key reads, and [`displaced`](Self::displaced) before it.
+    #[inline(always)]
+    pub(super) fn prefetch_place(&self, key: u64, arena: &Arena, words: usize) {
+        let cell = &self.cells[cell_of(key)];
+        if cell.free != NONE {
+            self.prefetch(cell.free);
+            arena.prefetch(cell.free, words);
+        }
+        if cell.rows as usize >= self.share {
+            cell.blocks.iter().take(AHEAD).for_each(|first| self.prefetch_block(*first));
+        }
     }
 
     /// Gives a place of [`place`](Self::place) to a key.
@@ -148,12 +177,11 @@ impl RowUsages {
 
     /// Takes the place from its key.
     pub(super) fn remove(&mut self, row: u32) {
-        let key = self.key(row);
-        self.at_mut(row).seen = FREE;
+        let cell = cell_of(self.key(row));
+        let next = std::mem::replace(&mut self.cells[cell].free, row);
+        *self.at_mut(row) = Known { key: u64::from(next), seen: FREE, score: 0.0 };
         self.alive.take(row);
-        let cell = &mut self.cells[cell_of(key)];
-        cell.free.push(row);
-        cell.rows -= 1;
+        self.cells[cell].rows -= 1;
         self.rows -= 1;
     }
 
@@ -178,7 +206,7 @@ impl RowUsages {
     pub(super) fn displaced(&mut self, key: u64, step: u64, rows: &mut Vec<u32>) {
         rows.clear();
         let cell = cell_of(key);
-        if self.cells[cell].rows >= self.share {
+        if self.cells[cell].rows as usize >= self.share {
             self.lowest(cell, step, rows);
         }
     }
@@ -207,7 +235,7 @@ impl RowUsages {
 
     fn rows_of(&self, cell: usize) -> impl Iterator<Item = u32> + '_ {
         let blocks = &self.cells[cell].blocks;
-        let fetch = |first: &u32| (0..BLOCK as u32).step_by(4).for_each(|at| self.prefetch(first + at));
+        let fetch = |first: &u32| self.prefetch_block(*first);
         blocks.iter().take(AHEAD).for_each(fetch);
         let places = blocks.iter().enumerate().flat_map(move |(at, first)| {
             blocks.get(at + AHEAD).into_iter().for_each(fetch);

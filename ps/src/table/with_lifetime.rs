@@ -234,23 +234,21 @@ impl Kernel for PullWithLifetime<'_> {
     #[inline(always)]
     fn run(self) {
         let Self { table, keys, rows, known } = self;
-        let Table { index, arena, layout, scratch, usages, blank, admission, .. } = table;
+        let Table { index, arena, layout, scratch, blank, admission, .. } = table;
         let layout = &*layout;
-        for (keys, out) in keys.chunks(CHUNK).zip(rows.chunks_mut(CHUNK * layout.row_dim)) {
-            keys.iter().for_each(|key| index.prefetch(index.hash(*key)));
+        let prefetch = |keys: &[u64]| keys.iter().take(CHUNK).for_each(|key| index.prefetch(index.hash(*key)));
+        prefetch(keys);
+        for (c, (chunk, out)) in keys.chunks(CHUNK).zip(rows.chunks_mut(CHUNK * layout.row_dim)).enumerate() {
+            prefetch(&keys[c * CHUNK + chunk.len()..]);
             let first = known.len();
-            for key in keys {
+            for key in chunk {
                 let row = index.find(index.hash(*key), *key).unwrap_or(NONE);
                 known.push(row);
                 if row != NONE {
                     arena.prefetch(row, layout.weight_words);
-                    // The push will need it.
-                    if let Some(usages) = usages {
-                        usages.prefetch(row);
-                    }
                 }
             }
-            for ((key, row), out) in keys.iter().zip(&known[first..]).zip(out.chunks_exact_mut(layout.row_dim)) {
+            for ((key, row), out) in chunk.iter().zip(&known[first..]).zip(out.chunks_exact_mut(layout.row_dim)) {
                 if *row != NONE {
                     layout.read_weights(arena.row(*row), out);
                 } else if admission.is_some() {
@@ -280,21 +278,20 @@ impl Kernel for PushWithLifetime<'_> {
     fn run(self) -> Self::Output {
         let Self { table, keys, rows, grads, step, updates } = self;
         let Layout { row_dim, weight_words, state_dim, .. } = table.layout;
-        let mut grads = grads.chunks_exact(row_dim);
-        for (keys, rows) in keys.chunks(CHUNK).zip(rows.chunks_mut(CHUNK)) {
-            for (key, row) in keys.iter().zip(&*rows) {
-                if *row == NONE {
-                    table.prefetch_key(*key);
-                } else {
-                    table.prefetch_with_usage(*row, weight_words + state_dim);
-                }
-            }
+        let (mut grads, words) = (grads.chunks_exact(row_dim), weight_words + state_dim);
+        table.prefetch_for_push(keys, rows, words);
+        for first in (0..keys.len()).step_by(CHUNK) {
+            let end = (first + CHUNK).min(keys.len());
+            table.prefetch_for_push(&keys[end..], &rows[end..], words);
+            let (keys, rows) = (&keys[first..end], &mut rows[first..end]);
             // Keys that were not pulled, or had no row then.
             for (key, row) in keys.iter().zip(&mut *rows) {
                 if *row == NONE {
                     *row = table.index.find(table.index.hash(*key), *key).unwrap_or(NONE);
-                    if *row != NONE {
-                        table.prefetch_with_usage(*row, weight_words + state_dim);
+                    match (*row, &table.usages) {
+                        (NONE, Some(usages)) => usages.prefetch_place(*key, &table.arena, words),
+                        (NONE, None) => {}
+                        (row, _) => table.prefetch_with_usage(row, words),
                     }
                 }
             }
@@ -316,10 +313,24 @@ impl Kernel for PushWithLifetime<'_> {
 }
 
 impl Table {
+    /// Prefetches what the first [`CHUNK`] keys of a push need: their rows, where known, else where the index has them.
+    #[inline(always)]
+    fn prefetch_for_push(&self, keys: &[u64], rows: &[u32], words: usize) {
+        for (key, row) in keys.iter().zip(rows).take(CHUNK) {
+            match *row {
+                NONE => self.prefetch_key(*key),
+                row => self.prefetch_with_usage(row, words),
+            }
+        }
+    }
+
     #[inline(always)]
     fn prefetch_key(&self, key: u64) {
         let prefetch = |table: &Self| table.index.prefetch(table.index.hash(key));
         prefetch(self);
+        if let Some(usages) = &self.usages {
+            usages.prefetch_cell(key);
+        }
         match (&self.waiting, &self.bloom) {
             (Some(blocks), Some(bloom)) => blocks.index.prefetch(blocks.index.hash(bloom.places(key).0)),
             (Some(waiting), None) => prefetch(waiting),
