@@ -49,7 +49,9 @@ impl ValuesSeen {
         // An infinite number too, such as `1e400`, and NaN, as in `inspect`: the reader of the numbers decides about it.
         let number = !whole && kept && parse_number(bytes).is_some();
         let truth = parse_truth(bytes).is_some();
-        if !self.odd_texts.is_settled() {
+        if (whole || parse_number(bytes).is_some()) && !(integer || number) {
+            self.odd_texts.is_text();
+        } else if !self.odd_texts.is_settled() {
             self.odd_texts.add(text.trim(), (integer || number) && !truth);
         }
         self.integers &= integer;
@@ -157,9 +159,8 @@ mod tests {
             seen.odd_texts.finish().map(|odd| (odd.values, odd.text))
         };
         assert_eq!(odd(&["1", "NA", "2.5", "nan", " NA", ""]), Some((2, "NA".to_owned())));
-        for values in [&["1", "x", "y"][..], &["x"], &["1", "2"], &["true", "1"]] {
-            let found = odd(values);
-            assert!(found.is_none() || values[0] == "true", "{values:?}: {found:?}");
+        for values in [&["1", "x", "y"][..], &["x"], &["1", "2"], &["10115", "07001", "NA"], &["true", "false"]] {
+            assert_eq!(odd(values), None, "{values:?}");
         }
     }
 }

@@ -56,6 +56,11 @@ impl OddTexts {
         self.found.values += 1;
     }
 
+    /// A number that is kept as text, such as the zip code `07001`: it is a column of text.
+    pub(crate) fn is_text(&mut self) {
+        self.several = true;
+    }
+
     /// Whether no further text changes the result.
     pub(crate) fn is_settled(&self) -> bool {
         self.several
