@@ -124,6 +124,9 @@ impl fmt::Display for Analysis {
         };
         let stall = self.stall_share.unwrap_or(0.0);
         match (self.certainty, limit.bound()) {
+            (Certainty::Unclear, _) if limit.is_between_stages() => {
+                write!(f, "no clear limit: {limit}; dense compute stalls {:.0}%", 100.0 * stall)
+            }
             (Certainty::Unclear, _) => {
                 let (name, percent) = (&limit.name, 100.0 * limit.share);
                 write!(

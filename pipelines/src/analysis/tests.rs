@@ -171,6 +171,35 @@ fn few_batches_and_idle_stages_are_unclear_and_change_nothing() {
     assert!(analysis(&[process("train", Vec::new(), Vec::new())]).limit.is_none());
 }
 
+/// A bug: a run of three steps was told its limit and the change that helps, because the limit is no stage.
+#[test]
+fn limits_between_stages_are_unclear_after_few_batches() {
+    let few = |process: &mut ProcessReport, steps: u64| {
+        process.report.stages.iter_mut().for_each(|stage| stage.items_in = steps);
+    };
+    let in_turn = |steps: u64| {
+        let mut run = with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 23), ("ticket", WaitKind::Blocked, 48)]));
+        few(&mut run, steps);
+        analysis(&[run])
+    };
+    let (unclear, likely) = (in_turn(19), in_turn(20));
+    assert_eq!((unclear.certainty, change(&unclear)), (Certainty::Unclear, None), "{unclear}");
+    let said = "no clear limit: look-up, compute and push take turns 73% of the time; dense compute stalls 90%";
+    assert_eq!((unclear.to_string().as_str(), unclear.short().as_str()), (said, "no clear limit"));
+    assert_eq!(
+        (likely.certainty, change(&likely).map(|(field, _)| field)),
+        (Certainty::Likely, Some("train.staleness"))
+    );
+    // The batches of all trainers count, and not those that a reader has ready.
+    let mut run = vec![trainer(stage("receive", 1, &[("readers", WaitKind::Starved, 67)]))];
+    run.extend((0..2).map(|rank| reader(rank, stage("parse", 10, &[]))));
+    few(&mut run[0], 3);
+    let leases = analysis(&run);
+    assert_eq!((leases.limit.as_ref().unwrap().kind, leases.certainty), (LimitKind::Lease, Certainty::Unclear));
+    let said = "no clear limit: read waits for leases 67% of the time in 2 replicas";
+    assert!(leases.to_string().starts_with(said), "{leases}");
+}
+
 #[test]
 fn two_stages_that_are_nearly_as_occupied_are_not_sure() {
     let mut run = with(stage("parse", 98, &[]));
