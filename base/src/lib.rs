@@ -3,7 +3,7 @@
 //! - [`SplitMix64`], [`mix64`]: random numbers that a seed determines, the same on every machine
 //! - [`Backoff`]: waits between retries
 //! - [`nearest`]: the name that was probably meant
-//! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads; [`cpu_quota`]: how much its cgroups allow
+//! - [`cpu_seconds`], [`thread_times`], [`core_times`]: CPU time of this process, of its threads and of the cores; [`cpu_quota`]: how much its cgroups allow
 //! - [`resident_memory`], [`free_memory`], [`memory_limit`]: memory that this process has, may still take, and may have
 //! - [`LearningRate`]: of the sparse and the dense optimizers; [`LrReductions`]: the reductions of a run
 //! - [`parse_hex`]: hexadecimal numbers in text; [`floor_to_integer`], [`parse_floor`]: numbers rounded down to integers
@@ -28,7 +28,7 @@ mod random;
 mod strict_tables;
 
 pub use backoff::Backoff;
-pub use cpu::{cpu_seconds, thread_cpu_seconds};
+pub use cpu::{CoreTimes, ThreadTimes, core_times, cpu_seconds, thread_times};
 pub use cpu_quota::cpu_quota;
 pub use floor::{floor_to_integer, parse_floor};
 pub use free_memory::{free_memory, memory_limit};

@@ -123,7 +123,7 @@ pub(super) fn find(
     }
     let limit = of_load(top, loads, processes);
     // The cores limit a stage that computes, but not one that waits for a store.
-    let computes = limit.waits_for.as_deref().is_none_or(|what| what == "decode");
+    let computes = limit.computes();
     if let Some(machine) = machines.first().filter(|machine| computes && machine.share >= CORES_USED_UP) {
         return Some((
             of_machine(machine, processes),
@@ -208,7 +208,7 @@ fn of_shards(load: &Load) -> Limit {
 }
 
 fn of_machine(machine: &MachineUse, all: &[&ProcessReport]) -> Limit {
-    let MachineUse { host, cores, cpu_quota, share, processes } = machine;
+    let MachineUse { host, cores, cpu_quota, share, processes, .. } = machine;
     // The first process prints the verdict: "this machine" means its host.
     let elsewhere = all.first().is_some_and(|first| first.report.machine.host != *host);
     let process = processes.first().filter(|_| elsewhere).cloned();
@@ -371,6 +371,11 @@ fn same_cause(limit: &Limit, load: &Load) -> bool {
 }
 
 impl Limit {
+    /// Whether its threads compute, and do not wait for a store or a reply.
+    pub(super) fn computes(&self) -> bool {
+        self.waits_for.as_deref().is_none_or(|what| what == "decode")
+    }
+
     /// Whether it is no stage and no shard, so that nothing is occupied.
     pub(super) fn is_between_stages(&self) -> bool {
         !matches!(self.kind, LimitKind::Stage | LimitKind::Wait | LimitKind::Shard)
