@@ -120,6 +120,26 @@ fn headspace_tells_the_speed_of_the_feed_and_of_training_from_memory() {
     assert!(code != Some(0) && text.contains("missing"), "{text}");
 }
 
+/// A bug: it waited for ever for an evaluation that nothing made.
+#[test]
+fn headspace_of_a_job_that_evaluates_during_training_makes_no_evaluation() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 1000);
+    let train = format!("data.train={}", data.display());
+    let settings = [
+        &train,
+        "data.eval=missing",
+        "evaluation.every={ rows = 256 }",
+        "evaluation.patience=2",
+        "model.kind=lr",
+        "model.hidden=[]",
+    ];
+    let settings = settings.iter().chain(&["train.batch_rows=256"]).flat_map(|setting| ["--set", setting]);
+    let all: Vec<&str> = ["bench", "headspace", "--rows", "512"].into_iter().chain(settings).collect();
+    let ended = common::Background::start(&mut forebay(&all)).wait();
+    common::exits(0, ended, &["training, fed from memory"]);
+}
+
 #[test]
 fn overlap_refuses_zeros_and_names_whole_paths() {
     for flag in ["--batch-rows", "--megabytes-per-second", "--epochs"] {

@@ -151,7 +151,7 @@ pub use host::{Host, HostMeters};
 pub use io_runtime::IoRuntime;
 pub use ledger::{Ledger, LedgerReport, left_out_lines};
 pub use link::{Capacity, LinkReport};
-pub use machine::Machine;
+pub use machine::{CoreSeconds, Machine};
 pub use meter::StageMeter;
 pub use numbers::{commas, counted, size};
 pub use outbox::{Collected, Outbox};

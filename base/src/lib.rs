@@ -3,8 +3,8 @@
 //! - `random.rs`: random numbers that a seed determines, the same on every machine ([`SplitMix64`], [`mix64`])
 //! - `backoff.rs`: waits between retries ([`Backoff`])
 //! - `names.rs`: the name that was probably meant ([`nearest`]), and short lists of names ([`listed`])
-//! - `cpu.rs`: CPU time of this process and of its threads ([`cpu_seconds`], [`thread_cpu_seconds`]); `cpu_quota.rs`: how much its
-//!   cgroups allow ([`cpu_quota`]); `cgroup.rs`: which cgroups these are
+//! - `cpu.rs`: CPU time of this process, of its threads and of the cores ([`cpu_seconds`], [`thread_times`], [`core_times`]);
+//!   `cpu_quota.rs`: how much its cgroups allow ([`cpu_quota`]); `cgroup.rs`: which cgroups these are
 //! - `memory.rs`, `free_memory.rs`: memory that this process has ([`resident_memory`]), may still take ([`free_memory`]), and may have
 //!   ([`memory_limit`])
 //! - `learning_rate.rs`: rates of the sparse and the dense optimizers ([`LearningRate`]); `lr_reduction.rs`: the reductions of a run
@@ -32,7 +32,7 @@ mod random;
 mod strict_tables;
 
 pub use backoff::Backoff;
-pub use cpu::{cpu_seconds, thread_cpu_seconds};
+pub use cpu::{CoreTimes, ThreadTimes, core_times, cpu_seconds, thread_times};
 pub use cpu_quota::cpu_quota;
 pub use floor::{floor_to_integer, parse_floor};
 pub use free_memory::{free_memory, memory_limit};

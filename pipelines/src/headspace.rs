@@ -45,7 +45,7 @@ pub struct Headspace {
 
 /// Measures the feed of a job and its training separately, over the first `rows` rows at `data.train`. The training goes over them once to
 /// create the rows of the table, then `passes` times that are measured. Holds the batches in memory, about as many bytes as their keys and
-/// dense features have. Writes no model and no checkpoint.
+/// dense features have. Writes no model and no checkpoint, and makes no evaluation.
 ///
 /// # Errors
 /// A user fault if the job is of several processes, or its rows are missing. The first fault of a run.
@@ -53,8 +53,8 @@ pub fn headspace(mut job: Job, context: &Context, rows: u64, passes: usize) -> R
     if !job.placement.is_one_process() {
         return Err(Fault::user("bench headspace runs in one process: leave `placement` out of the job"));
     }
-    (job.output, job.checkpoint) = Default::default();
-    job.data.epochs = 1;
+    (job.output, job.checkpoint, job.evaluation) = Default::default();
+    (job.data.eval, job.data.epochs) = (None, 1);
     let (feed, batches) = held(&job, context, rows)?;
     if batches.is_empty() {
         return Err(Fault::user("no batch came from `data.train`, expected at least one"));

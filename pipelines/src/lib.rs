@@ -121,7 +121,7 @@ mod value_sample;
 mod versioned_json;
 mod wiring;
 
-pub use analysis::{Analysis, Certainty, Change, Limit, LimitKind, Load};
+pub use analysis::{Analysis, BusyCores, Certainty, Change, Limit, LimitKind, Load};
 pub use builder::TrainingBuilder;
 pub use checkpoint::{
     CheckpointFolder, CheckpointManifest, Compaction, DrainedTo, NewestCheckpoint, TableLayer, TableLayers,

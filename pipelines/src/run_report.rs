@@ -144,7 +144,8 @@ fn merged(processes: &[ProcessReport], job: &Job) -> Report {
         name: "run".into(),
         verdict: first.verdict.clone(),
         wall: first.wall,
-        machine: Machine { cpu, threads, resident_bytes, peak_bytes, ..first.machine.clone() },
+        // Hosts have cores of their own: each process says what its cores did.
+        machine: Machine { cpu, threads, resident_bytes, peak_bytes, core_seconds: None, ..first.machine.clone() },
         stages,
         links,
         services: processes.iter().flat_map(|process| process.report.services.iter().cloned()).collect(),

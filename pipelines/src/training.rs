@@ -74,6 +74,7 @@ impl Training {
     /// [`preflight`](crate::preflight). In a cluster, all members end with it.
     pub fn start(self) -> Result<RunningTraining, Fault> {
         let Self { mut resources, pipeline, .. } = self;
+        let requests = resources.evaluations.as_ref().and_then(|evaluations| evaluations.take_requests());
         let started = resources.check_memory().and_then(|()| match &resources.session {
             Some(session) if session.member.id().rank != 0 => pipeline.start(),
             _ => resources.check_before_start().and_then(|()| pipeline.start()),
@@ -107,7 +108,8 @@ impl Training {
             session.watch_for_checkpoints(cut_point, end_run, running.control());
         }
         let evaluations = resources.evaluations.as_ref();
-        let evaluator = evaluations.map(|evaluations| Evaluator::start(evaluations, &resources, running.control()));
+        let evaluator =
+            evaluations.map(|evaluations| Evaluator::start(evaluations, requests, &resources, running.control()));
         let meters = resources.session.as_ref().map(|session| {
             let run = running.control();
             MeterSender::start(&session.member, move || run.snapshot())

@@ -94,7 +94,7 @@ pub(super) fn advise(
         LimitKind::Staleness => tickets(limit, loads, job),
         LimitKind::Link => link(limit, loads, job)?,
         LimitKind::Stage | LimitKind::Wait | LimitKind::Shard => {
-            let (field, value, effect) = knob(limit, loads, cores, far, processes, job)?;
+            let (field, value, effect) = knob(limit, loads, (cores, machines), far, processes, job)?;
             let after = loads.iter().map(|load| (load, effect.after(load)));
             let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
             // If the load of a stage falls by a factor, the run gets faster by at most this factor.
@@ -123,14 +123,16 @@ fn after_pauses(draft: Draft, processes: &[&ProcessReport]) -> Change {
 
 /// A row takes as much CPU time as before, or with look-ahead more, so no change is faster than the cores.
 fn within_cores(change: Change, machines: &[MachineUse], processes: &[&ProcessReport]) -> Change {
-    // The first machine has the least free cores.
-    let Some(MachineUse { share, cpu_quota, .. }) = machines.first() else { return change };
-    let (free, cores) =
-        (1.0 / share.max(1e-3), if cpu_quota.is_some() { "the CPU quota" } else { "the machine's cores" });
     let begins = change.field == LOOK_AHEAD && !looks_ahead(processes);
-    let headroom = if begins { free / LOOK_AHEAD_CPU } else { free };
-    match change.gain > headroom {
-        true => Change { gain: headroom, then: cores.to_owned(), ..change },
+    let times = if begins { LOOK_AHEAD_CPU } else { 1.0 };
+    let headrooms = machines.iter().map(|machine| (machine, machine.headroom(times * change.gain) / times));
+    let Some((machine, headroom)) = headrooms.min_by(|a, b| a.1.total_cmp(&b.1)) else { return change };
+    // Rounding is no limit.
+    match change.gain > headroom * (1.0 + 1e-9) {
+        true => {
+            let cores = if machine.cpu_quota.is_some() { "the CPU quota" } else { "the machine's cores" };
+            Change { gain: headroom, then: cores.to_owned(), ..change }
+        }
         false => change,
     }
 }
@@ -163,7 +165,7 @@ fn holder_of_shard<'a>(name: &str, processes: &[&'a ProcessReport]) -> Option<(&
 fn knob<'a>(
     limit: &'a Limit,
     loads: &[Load],
-    cores: usize,
+    (cores, machines): (usize, &[MachineUse]),
     far: Option<bool>,
     processes: &[&ProcessReport],
     job: &Job,
@@ -211,6 +213,9 @@ fn knob<'a>(
         }
         // The ps are near but answer late: their machines or their networks are overloaded.
         (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && far == Some(false) => {
+            if wait_for_cores(machines, processes, limit.share) {
+                return None;
+            }
             let (n, m) = (job.placement.ps, job.placement.ps + 1);
             let hits = |stage: &str| AT_SHARDS.contains(&stage);
             let effect = Effect { hits: Box::new(hits), part: Some("shards"), factor: n as f64 / m as f64 };
@@ -238,6 +243,18 @@ fn knob<'a>(
     }
 }
 
+/// Whether the ps answer late because they wait for the cores of the one machine that all processes share: more ps would share them, too.
+/// `late` is the share of the run that trainers wait for replies.
+fn wait_for_cores(machines: &[MachineUse], processes: &[&ProcessReport], late: f64) -> bool {
+    let [machine] = machines else { return false };
+    let waited = |process: &&ProcessReport| {
+        let waited = process.report.machine.core_seconds.map_or(0.0, |cores| cores.waited);
+        waited / process.report.wall.as_secs_f64().max(1e-3)
+    };
+    let ps = processes.iter().filter(|process| !process.report.services.is_empty());
+    machine.is_full() && ps.map(waited).fold(0.0, f64::max) >= 0.5 * late
+}
+
 /// The bytes per second of the store that a stage waits for, if a larger `data.read_ahead` would hardly help. That is so if
 /// `data.read_ahead` holds all bytes that were read, or more than the store gives in a second: few stores take a second for a request.
 ///
@@ -261,12 +278,13 @@ fn is_one_compressed_file(job: &Job) -> bool {
     job.data.train.as_ref().is_some_and(|paths| matches!(paths.0.as_slice(), [path] if is_file(path)))
 }
 
-/// More batches under way at once.
+/// More batches under way at once. What look-up, compute and push do not take in turn takes as long as before.
 fn tickets(limit: &Limit, loads: &[Load], job: &Job) -> Draft {
     let n = limit.replicas + 1;
     let (next, share) = loads.first().map_or(("", 1.0), |load| (load.stage.as_str(), load.share));
     let m = ((n as f64 / share.max(0.1)).ceil() as usize).max(n + 1);
-    let gain = (m as f64 / n as f64).min(1.0 / share.max(1e-3));
+    let after = (1.0 - limit.share).max(0.0) + limit.share * n as f64 / m as f64;
+    let gain = 1.0 / after.max(share).max(1e-3);
     let (field, value) = under_way(job, m);
     Draft { field, value, gain, then: (next.to_owned(), share) }
 }

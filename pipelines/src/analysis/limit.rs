@@ -111,17 +111,19 @@ pub(super) fn find(
 ) -> Option<(Limit, Certainty)> {
     let Some(top) = loads.first().filter(|load| load.share > 0.0) else {
         // A source that has only waited has sent nothing, so no stage after it has worked.
-        return between_stages(processes, 0.0, job).map(|limit| (limit, Certainty::Likely));
+        return between_stages(processes, 0.0, job).map(|limit| after_batches(processes, limit));
     };
     if let Some(limit) = of_evaluations(processes, loads) {
-        return Some(by_share(limit));
+        // Nothing is trained on meanwhile, so the number of batches says nothing.
+        let certainty = by_share(&limit);
+        return Some((limit, certainty));
     }
     if let Some((limit, waited)) = of_step(processes, loads, job) {
         return Some((limit, if waited >= SURE { Certainty::Sure } else { Certainty::Likely }));
     }
     let limit = of_load(top, loads, processes);
     // The cores limit a stage that computes, but not one that waits for a store.
-    let computes = limit.waits_for.as_deref().is_none_or(|what| what == "decode");
+    let computes = limit.computes();
     if let Some(machine) = machines.first().filter(|machine| computes && machine.share >= CORES_USED_UP) {
         return Some((
             of_machine(machine, processes),
@@ -131,7 +133,7 @@ pub(super) fn find(
     if limit.share < SURE
         && let Some(limit) = between_stages(processes, limit.share, job)
     {
-        return Some(by_share(limit));
+        return Some(after_batches(processes, limit));
     }
     let next = loads.iter().skip(1).find(|load| !same_cause(&limit, load)).map_or(0.0, |load| load.share);
     let certainty = match limit.share {
@@ -143,9 +145,17 @@ pub(super) fn find(
     Some((limit, certainty))
 }
 
-/// A limit that is no stage, with its certainty.
-fn by_share(limit: Limit) -> (Limit, Certainty) {
-    let certainty = if limit.share >= SURE { Certainty::Sure } else { Certainty::Likely };
+/// The certainty of a limit that is no stage.
+fn by_share(limit: &Limit) -> Certainty {
+    if limit.share >= SURE { Certainty::Sure } else { Certainty::Likely }
+}
+
+/// A limit between stages, with its certainty: unclear until the trainers have taken some batches. A lost reader is known without them.
+fn after_batches(processes: &[&ProcessReport], limit: Limit) -> (Limit, Certainty) {
+    let stages = processes.iter().flat_map(|process| &process.report.stages);
+    let batches: u64 = stages.filter(|stage| stage.name == COMPUTE).map(|stage| stage.items_in).sum();
+    let few = batches < FEW_BATCHES && limit.name != LOST_LEASES;
+    let certainty = if few { Certainty::Unclear } else { by_share(&limit) };
     (limit, certainty)
 }
 
@@ -198,7 +208,7 @@ fn of_shards(load: &Load) -> Limit {
 }
 
 fn of_machine(machine: &MachineUse, all: &[&ProcessReport]) -> Limit {
-    let MachineUse { host, cores, cpu_quota, share, processes } = machine;
+    let MachineUse { host, cores, cpu_quota, share, processes, .. } = machine;
     // The first process prints the verdict: "this machine" means its host.
     let elsewhere = all.first().is_some_and(|first| first.report.machine.host != *host);
     let process = processes.first().filter(|_| elsewhere).cloned();
@@ -361,6 +371,16 @@ fn same_cause(limit: &Limit, load: &Load) -> bool {
 }
 
 impl Limit {
+    /// Whether its threads compute, and do not wait for a store or a reply.
+    pub(super) fn computes(&self) -> bool {
+        self.waits_for.as_deref().is_none_or(|what| what == "decode")
+    }
+
+    /// Whether it is no stage and no shard, so that nothing is occupied.
+    pub(super) fn is_between_stages(&self) -> bool {
+        !matches!(self.kind, LimitKind::Stage | LimitKind::Wait | LimitKind::Shard)
+    }
+
     /// The side of the dense compute that the limit is on: `input`, `compute`, `table`; or else `staleness`, `evaluation`. `None` for the
     /// cores of a machine.
     pub fn bound(&self) -> Option<&'static str> {

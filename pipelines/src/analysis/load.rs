@@ -1,8 +1,9 @@
 //! How occupied every stage is, over all processes, and how much of each machine's cores a run uses.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use forebay_actors::{StageReport, WaitKind};
+use forebay_actors::{CoreSeconds, StageReport, WaitKind};
 use serde::{Deserialize, Serialize};
 
 use crate::process_report::ProcessReport;
@@ -121,6 +122,22 @@ fn parts(stage: &StageReport) -> BTreeMap<String, f64> {
     parts
 }
 
+/// Cores that threads of the run waited for.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BusyCores {
+    /// The host, unless it is the host of the first process.
+    #[serde(default)]
+    pub host: Option<String>,
+    /// Its cores that the run may use.
+    pub cores: usize,
+    /// The part of their time that processes of the run used, 0 to 1.
+    pub run: f64,
+    /// The part of their time that all else used: other programs, the system, other virtual machines.
+    pub others: f64,
+    /// The part of the time that threads of the run had work in which they waited for a core.
+    pub waited: f64,
+}
+
 /// The use of the cores of one host by all processes of the run there.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MachineUse {
@@ -132,6 +149,103 @@ pub(super) struct MachineUse {
     pub(super) share: f64,
     /// The processes there.
     pub(super) processes: Vec<String>,
+    /// `None` if the system does not tell.
+    shared: Option<SharedCores>,
+}
+
+/// What the cores of a host did in a second, in seconds of all cores.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct SharedCores {
+    /// Used by the processes of the run.
+    run: f64,
+    idle: f64,
+    /// Used by all else.
+    others: f64,
+    /// Threads of the run waited for a core, summed over threads.
+    waited: f64,
+}
+
+/// Threads that waited for a core in less than this part of the time that they had work were hardly held up.
+const HELD_UP: f64 = 0.2;
+
+/// Others use a machine if they take this part of its cores, and its cores are full if less than [`FULL`] of them is idle.
+const OTHERS: f64 = 0.15;
+const FULL: f64 = 0.1;
+
+impl SharedCores {
+    fn cores(&self) -> f64 {
+        self.run + self.idle + self.others
+    }
+
+    /// The CPU time per second that the run gets if its threads have work for `times` as much of the time: a fair scheduler gives all
+    /// threads that are ready the same time, those of the run and those of others.
+    fn for_run(&self, times: f64) -> f64 {
+        let ready = self.run + self.waited;
+        // Threads of others wait as long as those of the run.
+        let of_others = self.others * ready / self.run;
+        let wanted = times * ready;
+        wanted * (self.cores() / (wanted + of_others)).min(1.0)
+    }
+}
+
+impl MachineUse {
+    /// How many times as fast the run can be on these cores, if each row takes the CPU time that it takes now, and `gain` is what it would be
+    /// on cores that nobody else uses.
+    pub(super) fn headroom(&self, gain: f64) -> f64 {
+        let free = 1.0 / self.share.max(1e-3);
+        match self.shared {
+            // The threads of the run have their work in a part of the time, and then for `gain` as much of it.
+            Some(shared) if shared.run > 0.0 => free.min((shared.for_run(gain) / shared.run).max(1.0)),
+            _ => free,
+        }
+    }
+
+    /// Whether hardly any time of its cores was idle.
+    pub(super) fn is_full(&self) -> bool {
+        self.shared.is_some_and(|shared| shared.idle <= FULL * shared.cores())
+    }
+
+    /// Who used the cores, if threads of the run waited for them for much of their time, and that is not their own doing alone while cores
+    /// were idle.
+    fn busy(&self, first: &ProcessReport) -> Option<BusyCores> {
+        let shared = self.shared.filter(|shared| shared.cores() > 0.0)?;
+        let waited = shared.waited / (shared.run + shared.waited).max(1e-9);
+        let others = shared.others / shared.cores();
+        (waited >= HELD_UP && (others >= OTHERS || self.is_full())).then(|| BusyCores {
+            host: (first.report.machine.host != self.host).then(|| self.host.clone()),
+            cores: self.cores,
+            run: shared.run / shared.cores(),
+            others,
+            waited,
+        })
+    }
+}
+
+/// The cores that threads of the run waited for most, if any.
+pub(super) fn busy_cores(machines: &[MachineUse], processes: &[&ProcessReport]) -> Option<BusyCores> {
+    let busy = machines.iter().filter_map(|machine| machine.busy(processes.first()?));
+    busy.max_by(|a, b| a.waited.total_cmp(&b.waited))
+}
+
+impl BusyCores {
+    /// Whether other programs are the reason.
+    fn by_others(&self) -> bool {
+        self.others >= OTHERS
+    }
+}
+
+impl fmt::Display for BusyCores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let machine = self.host.as_deref().unwrap_or("this machine");
+        let (who, used) = if self.by_others() { ("other programs", self.others) } else { ("the run itself", self.run) };
+        let cores = if self.cores == 1 { "the only core".to_owned() } else { format!("the {} cores", self.cores) };
+        write!(
+            f,
+            "threads waited for a core {:.0}% of the time that they had work: {who} used {:.0}% of {cores} of {machine}",
+            100.0 * self.waited,
+            100.0 * used
+        )
+    }
 }
 
 /// The hosts of a run, those with the least free cores first.
@@ -143,11 +257,25 @@ pub(super) fn machines(processes: &[&ProcessReport]) -> Vec<MachineUse> {
             continue;
         }
         let limits = (&machine.host, machine.cores, machine.cpu_quota);
-        let share = machine.cpu.as_secs_f64() / wall / machine.cpu_quota.unwrap_or(machine.cores as f64);
+        let run = machine.cpu.as_secs_f64() / wall;
+        let share = run / machine.cpu_quota.unwrap_or(machine.cores as f64);
+        let shared = machine.core_seconds.map(|CoreSeconds { idle, others, waited }| SharedCores {
+            run,
+            idle: idle / wall,
+            others: others / wall,
+            waited: waited / wall,
+        });
         match machines.iter_mut().find(|known| (&known.host, known.cores, known.cpu_quota) == limits) {
             Some(known) => {
                 known.share += share;
                 known.processes.push(process.process.clone());
+                // To the first process, the next one is one of the others.
+                known.shared = known.shared.zip(shared).map(|(all, next)| SharedCores {
+                    run: all.run + run,
+                    others: (all.others - run).max(0.0),
+                    waited: all.waited + next.waited,
+                    ..all
+                });
             }
             None => machines.push(MachineUse {
                 host: machine.host.clone(),
@@ -155,6 +283,7 @@ pub(super) fn machines(processes: &[&ProcessReport]) -> Vec<MachineUse> {
                 cpu_quota: machine.cpu_quota,
                 share,
                 processes: vec![process.process.clone()],
+                shared,
             }),
         }
     }

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use self::advice::Change;
 pub use self::limit::{Certainty, Limit, LimitKind};
 use self::load::COMPUTE;
-pub use self::load::Load;
+pub use self::load::{BusyCores, Load};
 use crate::process_report::ProcessReport;
 
 /// A run is starting for this long: its meters say nothing yet.
@@ -56,6 +56,9 @@ pub struct Analysis {
     /// Bytes per second of the store, if it is the limit, and more `data.read_ahead` would hardly help.
     #[serde(default)]
     pub store_rate: Option<f64>,
+    /// Who used the cores, if threads of the run waited for them for much of their time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<BusyCores>,
     /// All stages, and all shards as one, the most occupied first.
     #[serde(default)]
     pub loads: Vec<Load>,
@@ -76,13 +79,30 @@ impl Analysis {
         let Some((limit, certainty)) = limit::find(processes, &loads, &machines, job) else {
             return Self { stall_share, starved_share, loads, ..Self::default() };
         };
+        // The cores that are the limit need no second sentence.
+        let cores = load::busy_cores(&machines, processes).filter(|_| limit.kind != LimitKind::Cores);
+        let certainty = match certainty {
+            // A stage also counts as busy while its thread waits for a core.
+            Certainty::Sure if cores.is_some() && limit.computes() => Certainty::Likely,
+            certainty => certainty,
+        };
         let store_rate = advice::store_rate(&limit, processes, job);
         // More read-ahead is the only change for a stage that waits for the store.
         let change = match store_rate {
             Some(_) => None,
             None => advice::advise(&limit, certainty, &loads, &machines, processes, job),
         };
-        Self { starting: false, limit: Some(limit), certainty, stall_share, starved_share, change, store_rate, loads }
+        Self {
+            starting: false,
+            limit: Some(limit),
+            certainty,
+            stall_share,
+            starved_share,
+            change,
+            store_rate,
+            cores,
+            loads,
+        }
     }
 
     /// The verdict in a few words, for a line of progress: `parse 98%`.
@@ -124,6 +144,9 @@ impl fmt::Display for Analysis {
         };
         let stall = self.stall_share.unwrap_or(0.0);
         match (self.certainty, limit.bound()) {
+            (Certainty::Unclear, _) if limit.is_between_stages() => {
+                write!(f, "no clear limit: {limit}; dense compute stalls {:.0}%", 100.0 * stall)
+            }
             (Certainty::Unclear, _) => {
                 let (name, percent) = (&limit.name, 100.0 * limit.share);
                 write!(
@@ -144,6 +167,9 @@ impl fmt::Display for Analysis {
         if let Some(change) = &self.change {
             f.write_str("; ")?;
             change.say(limit, f)?;
+        }
+        if let Some(cores) = &self.cores {
+            write!(f, "; {cores}")?;
         }
         Ok(())
     }

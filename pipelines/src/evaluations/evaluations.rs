@@ -33,7 +33,7 @@ pub(crate) struct Evaluations {
 }
 
 /// Asks for an evaluation at this point. The look-up waits for the answer.
-pub(super) struct EvaluationRequest {
+pub(crate) struct EvaluationRequest {
     pub(super) epochs: u32,
     pub(super) answer: oneshot::Sender<Result<(), Fault>>,
 }
@@ -252,7 +252,8 @@ impl Evaluations {
         self.shared.told_to_end.store(true, Ordering::SeqCst);
     }
 
-    pub(super) fn take_requests(&self) -> Option<Receiver<EvaluationRequest>> {
+    /// The requests, for the thread that answers them. Must be called before the pipeline starts.
+    pub(crate) fn take_requests(&self) -> Option<Receiver<EvaluationRequest>> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
@@ -274,7 +275,7 @@ impl Evaluations {
     /// time.
     ///
     /// # Errors
-    /// The evaluation failed, or the run is ending.
+    /// The evaluation failed, or the run is ending. Internal: no thread evaluates this run.
     pub(crate) async fn before_look_up(&self, batch: &TrainBatch) -> Result<bool, Fault> {
         let epochs = batch.lineage.epoch;
         let due = {
@@ -288,6 +289,9 @@ impl Evaluations {
         };
         if !due {
             return Ok(true);
+        }
+        if self.received.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return Err(Fault::internal("no thread evaluates this run, whose job has evaluation.every"));
         }
         let ending = || Fault::external("the run ended before its evaluation").kind(FaultKind::Stopped);
         let (answer, answered) = oneshot::channel();
@@ -327,5 +331,34 @@ impl Evaluations {
 
     pub(crate) fn history(&self) -> EvaluationHistory {
         self.shared.history()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A bug: a run without a thread that evaluates waited for ever for its first evaluation.
+    #[test]
+    fn an_evaluation_that_no_thread_makes_is_a_fault() {
+        let job = Job::from_toml("data.eval = 'rows'\nevaluation.every = { epochs = 1 }", &[]).unwrap();
+        let evaluations = Evaluations::of(&job, &Context::default()).unwrap();
+        let batch = |epoch: u32| {
+            let lineage = forebay_actors::Lineage { epoch, ..Default::default() };
+            TrainBatch { lineage, rows: 4, ..TrainBatch::default() }
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let due = runtime.block_on(async {
+            assert!(evaluations.before_look_up(&batch(0)).await.unwrap());
+            tokio::time::timeout(Duration::from_secs(60), evaluations.before_look_up(&batch(1))).await
+        });
+        let fault = due.expect("the look-up waits for an evaluation that nothing makes").unwrap_err();
+        assert!(fault.to_string().contains("no thread evaluates"), "{fault}");
+        // The run has ended: the thread that evaluated has, too.
+        drop(evaluations.take_requests());
+        let fault = runtime.block_on(evaluations.before_look_up(&batch(2))).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Stopped, "{fault}");
     }
 }

@@ -51,8 +51,13 @@ struct Worker {
 }
 
 impl Evaluator {
-    /// Evaluates the run that `control` controls.
-    pub(crate) fn start(evaluations: &Arc<Evaluations>, resources: &Resources, control: Control) -> Self {
+    /// Evaluates the run that `control` controls when `requests` ask for it.
+    pub(crate) fn start(
+        evaluations: &Arc<Evaluations>,
+        requests: Option<Receiver<EvaluationRequest>>,
+        resources: &Resources,
+        control: Control,
+    ) -> Self {
         let (shared, run) = (Arc::clone(&evaluations.shared), control.clone());
         let worker = Worker {
             shared: Arc::clone(&evaluations.shared),
@@ -71,7 +76,6 @@ impl Evaluator {
             // The run goes on from a checkpoint that was made after the training had stopped.
             worker.control.drain();
         }
-        let requests = evaluations.take_requests();
         let run = move || requests.into_iter().for_each(|requests| worker.run(&requests));
         let thread = std::thread::Builder::new().name("evaluation".into()).spawn(run);
         let thread = thread.map_err(|e| {
