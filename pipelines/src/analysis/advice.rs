@@ -125,10 +125,9 @@ fn after_pauses(draft: Draft, processes: &[&ProcessReport]) -> Change {
 fn within_cores(change: Change, machines: &[MachineUse], processes: &[&ProcessReport]) -> Change {
     let begins = change.field == LOOK_AHEAD && !looks_ahead(processes);
     let times = if begins { LOOK_AHEAD_CPU } else { 1.0 };
-    let headrooms = machines.iter().map(|machine| (machine, machine.headroom(times * change.gain) / times));
+    let headrooms = machines.iter().map(|machine| (machine, machine.headroom() / times));
     let Some((machine, headroom)) = headrooms.min_by(|a, b| a.1.total_cmp(&b.1)) else { return change };
-    // Rounding is no limit.
-    match change.gain > headroom * (1.0 + 1e-9) {
+    match change.gain > headroom {
         true => {
             let cores = if machine.cpu_quota.is_some() { "the CPU quota" } else { "the machine's cores" };
             Change { gain: headroom, then: cores.to_owned(), ..change }

@@ -177,25 +177,20 @@ impl SharedCores {
         self.run + self.idle + self.others
     }
 
-    /// The CPU time per second that the run gets if its threads have work for `times` as much of the time: a fair scheduler gives all
-    /// threads that are ready the same time, those of the run and those of others.
-    fn for_run(&self, times: f64) -> f64 {
+    /// How many times as much CPU time the run can get: the idle time, or time of others if fewer of its threads than cores are ready on
+    /// average. If more are ready, it asks for all cores already, and what it has is its part of them.
+    fn headroom(&self) -> f64 {
         let ready = self.run + self.waited;
-        // Threads of others wait as long as those of the run.
-        let of_others = self.others * ready / self.run;
-        let wanted = times * ready;
-        wanted * (self.cores() / (wanted + of_others)).min(1.0)
+        ((self.run + self.idle) / self.run).max(self.cores() / ready)
     }
 }
 
 impl MachineUse {
-    /// How many times as fast the run can be on these cores, if each row takes the CPU time that it takes now, and `gain` is what it would be
-    /// on cores that nobody else uses.
-    pub(super) fn headroom(&self, gain: f64) -> f64 {
+    /// How many times as fast the run can be on these cores, if each row takes the CPU time that it takes now.
+    pub(super) fn headroom(&self) -> f64 {
         let free = 1.0 / self.share.max(1e-3);
         match self.shared {
-            // The threads of the run have their work in a part of the time, and then for `gain` as much of it.
-            Some(shared) if shared.run > 0.0 => free.min((shared.for_run(gain) / shared.run).max(1.0)),
+            Some(shared) if shared.run > 0.0 => free.min(shared.headroom()),
             _ => free,
         }
     }

@@ -141,7 +141,8 @@ impl Trained {
     }
 
     /// From here on [`save`](Self::save) saves the model after the last row: the best one cannot be read. Returns the folder of the best
-    /// one, which stays: it may be readable later. Returns `None`, and changes nothing, if [`save`](Self::save) would save the last one anyway.
+    /// one, which stays: it may be readable later. Returns `None`, and changes nothing, if [`save`](Self::save) would save the last one
+    /// anyway.
     pub fn give_best_up(&self) -> Option<String> {
         let (at, evaluations) = (self.best_before_last()?, self.evaluations.as_ref()?);
         let folder = evaluations.shared.best().as_ref().and_then(|kept| kept.folder_of(at))?;

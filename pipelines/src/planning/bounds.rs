@@ -35,7 +35,7 @@ pub(super) struct Costs {
     pub(super) dense: f64,
     /// Seconds of a batch in which look-up, compute and push of it ran at once.
     pub(super) overlap: f64,
-    /// The share of the bounds of cores and compute that a run reaches.
+    /// The share of the speed of cores, compute and shards that a run reaches.
     pub(super) attained: f64,
     /// Whether the measured run had reader and ps processes: then their CPU seconds include the network.
     pub(super) measured: (bool, bool),
@@ -45,10 +45,6 @@ pub(super) struct Costs {
     pub(super) table_bytes: f64,
     pub(super) options: PlanOptions,
 }
-
-/// The names of the bounds for which a measured run shows the attained part.
-pub(super) const CPU: &str = "CPU of the trainers";
-pub(super) const COMPUTE: &str = "compute of the trainers (train)";
 
 /// The part of a machine's memory that a table may take.
 const TABLE_SHARE: f64 = 0.8;
@@ -142,10 +138,10 @@ impl Costs {
         };
         add("CPU of the readers", self.attained * r * self.cores_of(0), cpu[0]);
         add("CPU of the ps", self.attained * p * self.cores_of(1), cpu[1] * skew);
-        add(CPU, self.attained * t * self.cores_of(2), cpu[2]);
-        add(COMPUTE, self.attained * t * compute_speed, demand.compute);
+        add("CPU of the trainers", self.attained * t * self.cores_of(2), cpu[2]);
+        add("compute of the trainers (train)", self.attained * t * compute_speed, demand.compute);
         let shards = self.shards(machines);
-        add("shards", shards, demand.shard * skew);
+        add("shards", self.attained * shards, demand.shard * skew);
         add("the store", store.unwrap_or(f64::INFINITY), demand.store_bytes);
         let fetched = if self.reads_over_the_network() { demand.store_bytes } else { 0.0 };
         add("network into the readers", r * line(0), fetched);
@@ -193,7 +189,7 @@ impl Costs {
 
     /// Seconds of a batch from its look-up to the end of its push, when no other is under way.
     pub(super) fn batch_seconds(&self, job: &Job) -> f64 {
-        let compute = job.train.batch_rows as f64 * self.demand.compute / self.options.compute_speed;
+        let compute = job.train.batch_rows as f64 * self.demand.compute / (self.options.compute_speed * self.attained);
         self.pull_seconds(job) + compute + self.push_seconds(job)
     }
 
@@ -212,17 +208,18 @@ impl Costs {
     }
 
     /// Seconds of a call to all shards about one batch. It is the sum of `work` seconds per row at the trainer, half of the shards' work
-    /// for a row, `bytes` per row over the slower of the two ends (all ps at once), and a round trip. With the dense parameters in the ps
-    /// it has a second round trip.
+    /// for a row (both at the attained speed), `bytes` per row over the slower of the two ends (all ps at once), and a round trip. With the
+    /// dense parameters in the ps it has a second round trip.
     fn call_seconds(&self, job: &Job, work: f64, bytes: f64) -> f64 {
         let (rows, ps) = (job.train.batch_rows as f64, job.placement.ps);
         let machines = Machines { readers: job.placement.readers, ps, trainers: job.placement.trainers };
         let shards = self.demand.shard / 2.0 * self.options.skew / self.shards(machines);
+        let work = (work + shards) / self.attained;
         if ps == 0 {
-            return rows * (work + shards);
+            return rows * work;
         }
         let line = (self.kind(1).network * ps as f64 / self.options.skew).min(self.kind(2).network);
-        rows * (work + shards + bytes / line) + self.round_trips(job)
+        rows * (work + bytes / line) + self.round_trips(job)
     }
 
     /// Seconds of the round trips of a call.

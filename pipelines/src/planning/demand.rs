@@ -21,7 +21,7 @@ pub(super) struct Demand {
     pub(super) lookup: f64,
     /// Seconds in which a replica of `push` ran.
     pub(super) push: f64,
-    /// Seconds in which a shard ran, summed over all shards.
+    /// Seconds in which a shard ran, summed over all shards, without the time that it waited for a core.
     pub(super) shard: f64,
     /// Different keys of a batch.
     pub(super) keys: f64,
@@ -41,6 +41,9 @@ impl Demand {
         let lookup = profile.stage("lookup");
         let mut cpu = RoleCpu::default();
         profile.reports().for_each(|(process, report)| cpu.add(process, report));
+        // A shard has a thread of its own, and waits for nothing but a core while it is busy.
+        let busy: f64 = profile.shards().map(|shard| shard.busy.as_secs_f64()).sum();
+        let worked: f64 = profile.reports().filter_map(|(_, report)| by_role(report).get(&Some("ps")).copied()).sum();
         let looked_up = per_row(lookup, |stage| stage.bytes_out.saturating_sub(stage.bytes_in) as f64);
         Self {
             read_cpu: cpu.reader / rows,
@@ -49,7 +52,7 @@ impl Demand {
             compute: per_row(profile.stage("train"), |stage| (stage.busy + stage.waiting).as_secs_f64()),
             lookup: per_row(lookup, |stage| stage.busy.as_secs_f64()),
             push: per_row(profile.stage("push"), |stage| stage.busy.as_secs_f64()),
-            shard: profile.shards().map(|shard| shard.busy.as_secs_f64()).sum::<f64>() / rows,
+            shard: if worked > 0.0 { busy.min(worked) } else { busy } / rows,
             keys: looked_up / (4 * row_dim.max(1)) as f64,
             batch_bytes: per_row(lookup, |stage| stage.bytes_in as f64),
             store_bytes: per_row(profile.stage("read"), |stage| stage.bytes_fetched as f64),
@@ -70,16 +73,9 @@ impl RoleCpu {
     /// If the name of a thread tells its work, its CPU time counts for the role of this work. All other CPU time counts for the role of the
     /// process.
     fn add(&mut self, process: &str, report: &Report) {
-        let (machine, mut parts) = (&report.machine, BTreeMap::new());
-        for (thread, cpu) in &machine.threads {
-            *parts.entry(role(thread)).or_insert(0.0) += cpu;
-        }
-        let own = parts.remove(&None).unwrap_or(0.0);
-        let known: f64 = parts.values().sum();
-        // Threads are looked at less often than the process: a thread's last half second may be missing.
-        let scale = if known + own > 0.0 { machine.cpu.as_secs_f64() / (known + own) } else { 0.0 };
-        let [reader, ps] = [Some("reader"), Some("ps")].map(|role| parts.get(&role).copied().unwrap_or(0.0) * scale);
-        let rest = (machine.cpu.as_secs_f64() - reader - ps).max(0.0);
+        let parts = by_role(report);
+        let [reader, ps] = [Some("reader"), Some("ps")].map(|role| parts.get(&role).copied().unwrap_or(0.0));
+        let rest = (report.machine.cpu.as_secs_f64() - reader - ps).max(0.0);
         self.reader += reader;
         self.ps += ps;
         match process.split(' ').next() {
@@ -88,6 +84,19 @@ impl RoleCpu {
             _ => self.trainer += rest,
         }
     }
+}
+
+/// The CPU seconds of a process by the roles that its threads work for.
+fn by_role(report: &Report) -> BTreeMap<Option<&'static str>, f64> {
+    let (machine, mut parts) = (&report.machine, BTreeMap::new());
+    for (thread, cpu) in &machine.threads {
+        *parts.entry(role(thread)).or_insert(0.0) += cpu;
+    }
+    let all: f64 = parts.values().sum();
+    // Threads are looked at less often than the process: a thread's last half second may be missing.
+    let scale = if all > 0.0 { machine.cpu.as_secs_f64() / all } else { 0.0 };
+    parts.values_mut().for_each(|cpu| *cpu *= scale);
+    parts
 }
 
 /// The role that a thread works for, by its name without number; `None` if that is the role of its process.

@@ -51,8 +51,8 @@ pub struct PlanOptions {
     pub skew: f64,
     /// Bytes per second that a machine writes to the store. `None`: as measured.
     pub save_speed: Option<f64>,
-    /// The part of the possible speed of cores and compute that a run reaches, at most 1. `None`: as in the measured run, if they were its
-    /// limit; else 1.
+    /// The part of the possible speed of cores, compute and shards that a run reaches, at most 1. `None`: as in the measured run, if it had
+    /// one process; else 1.
     pub attained: Option<f64>,
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::Machines;
 use super::assumption::{Assumption, count};
-use super::bounds::{Bound, COMPUTE, CPU, Costs};
+use super::bounds::{Bound, Costs};
 use super::demand::Demand;
 use super::growth::PowerLaw;
 use super::options::{MachineKind, PlanOptions, ROLES};
@@ -140,7 +140,9 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
     };
     let itself = measured(&costs, profile);
     let overlap = overlap(&itself, profile);
-    let attained = options.attained.unwrap_or_else(|| attained(&Costs { overlap, ..itself }, profile));
+    let reached = reached(&Costs { overlap, ..itself }, profile);
+    let attained =
+        options.attained.unwrap_or_else(|| reached.as_ref().map_or(1.0, |reached| reached.attained(profile)));
     let costs = Costs { overlap, attained, ..costs };
     let dense = dense.unwrap_or(0.0);
     let measured = profile.saved.filter(|saved| saved.seconds >= LEAST_SAVED);
@@ -182,7 +184,7 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
     };
     let job = costs.job_on(machines).unwrap_or_else(|| job.clone());
     let links = links(&costs, &job, machines, rate);
-    assumptions.extend(assumed(&costs, &job, profile, (measured.is_some(), save_speed), options));
+    assumptions.extend(assumed(&costs, &job, profile, reached.as_ref(), (measured.is_some(), save_speed), options));
     Ok(RunPlan {
         machines,
         rows,
@@ -222,15 +224,45 @@ fn overlap(measured: &Costs, profile: &RunProfile) -> f64 {
     measured.batch_seconds(settings) - between
 }
 
-/// The rate of a measured run in one process, as a share of the rate that its limit (cores or compute) allows. It is below 1 because stages
-/// on few cores wait for each other, and other programs may use the cores. 1 if the profile does not show the limit.
-fn attained(measured: &Costs, profile: &RunProfile) -> f64 {
-    if !profile.settings.placement.is_one_process() {
-        return 1.0;
+/// What the measured run reached of the rows per second that its lowest bound allows.
+struct Reached {
+    rate: f64,
+    bound: Bound,
+}
+
+impl Reached {
+    fn share(&self) -> f64 {
+        self.rate / self.bound.rate
     }
-    let Some(limit) = measured.bounds(Machines::ONE).and_then(|bounds| bounds.into_iter().next()) else { return 1.0 };
-    let rate = profile.rows() / (profile.report.wall.as_secs_f64() - profile.start_seconds());
-    if [CPU, COMPUTE].contains(&limit.name.as_str()) { (rate / limit.rate).min(1.0) } else { 1.0 }
+
+    /// The share of the speed of cores, compute and shards that a run like this one reaches. It is below 1 because stages on few cores wait
+    /// for each other, and other programs may use the cores. 1 for a run of several processes: their machines and networks are not known.
+    fn attained(&self, profile: &RunProfile) -> f64 {
+        if profile.settings.placement.is_one_process() { self.share().min(1.0) } else { 1.0 }
+    }
+
+    /// How far the plan reproduces the measured run. `given`: the option says what a run reaches.
+    fn words(&self, profile: &RunProfile, given: bool) -> String {
+        let (share, high) = (100.0 * self.share(), 1.0 / self.share());
+        let of = format!("{} of {} rows/s ({})", count(self.rate), count(self.bound.rate), self.bound.name);
+        match profile.settings.placement.is_one_process() {
+            true if given => format!(", as given; in the measured run, it was {share:.0}%: {of}"),
+            true => format!(", as in the measured run: {of}"),
+            false if high >= 1.1 => {
+                format!("; the measured run reached {share:.0}%: {of}, so the plan may be {high:.1} times too high")
+            }
+            false => format!("; the measured run reached {share:.0}%: {of}"),
+        }
+    }
+}
+
+/// Compares the measured run with the bounds of its own machines.
+fn reached(measured: &Costs, profile: &RunProfile) -> Option<Reached> {
+    let placement = &profile.settings.placement;
+    let machines = Machines { readers: placement.readers, ps: placement.ps, trainers: placement.trainers };
+    let bound = measured.bounds(machines)?.into_iter().next()?;
+    let rate = profile.rows() / (profile.report.wall.as_secs_f64() - profile.start_seconds()).max(1e-3);
+    Some(Reached { rate, bound })
 }
 
 /// Tickets limit a run if `lookup` waits for them for at least this share of it.
@@ -416,6 +448,7 @@ fn assumed(
     costs: &Costs,
     job: &Job,
     profile: &RunProfile,
+    reached: Option<&Reached>,
     (measured_saving, save_speed): (bool, f64),
     options: &PlanOptions,
 ) -> Vec<Assumption> {
@@ -443,13 +476,15 @@ fn assumed(
             "evaluation.every, in both runs",
         );
     }
-    let how = match options.attained {
-        Some(_) => "as given",
-        None => "as in the measured run (100% if that run does not show it)",
+    let given = options.attained.is_some();
+    let how = match reached {
+        Some(reached) => reached.words(profile, given),
+        None if given => ", as given".to_owned(),
+        None => String::new(),
     };
     assume(
         format!(
-            "a run reaches {:.0}% of the rows/s that its cores and its compute allow, {how}",
+            "a run reaches {:.0}% of the rows/s that its cores, its compute and its shards allow{how}",
             100.0 * costs.attained
         ),
         "--assume attained=",

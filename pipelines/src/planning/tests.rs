@@ -146,6 +146,66 @@ fn a_run_that_its_cores_or_its_compute_limited_is_predicted_again() {
     assert!(same(sequential(1.0), 1e6 / 5.8), "{}", sequential(1.0));
 }
 
+/// A bug: the time that shards waited for a core counted as work, and a run that they limited was planned as if it had reached their limit.
+#[test]
+fn a_run_that_its_shards_limited_is_predicted_again() {
+    // Of 10 s of CPU time, the shards took `shards`; they were busy for 5 s, and the run took 10.
+    let plan_of = |shards: f64, settings: &[&str], given: &[&str]| {
+        let mut report = report();
+        report["wall"] = json!(10.0);
+        report["services"][0]["busy"] = json!(5.0);
+        report["machine"]["threads"] = json!({ "parse": 1.0, "ps0-embedding": shards, "train": 9.0 - shards });
+        let profile = RunProfile::from_json(&report.to_string()).unwrap();
+        plan(&job(settings), &Registry::default(), &profile, &options(given, &[])).unwrap()
+    };
+    let waited = plan_of(1.0, &["table.shards=1"], &["rows=5e6"]);
+    assert!(same(waited.rows_per_second, 1e6 / 10.0), "{waited}");
+    assert_eq!(waited.bounds[0].name, "compute of the trainers (train)", "shards that wait for a core are not busy");
+    let worked = plan_of(5.0, &["table.shards=1"], &["rows=5e6"]);
+    assert!(same(worked.rows_per_second, 1e6 / 10.0), "{worked}");
+    assert_eq!(worked.bounds[0].name, "shards");
+    let said = "a run reaches 50% of the rows/s that its cores, its compute and its shards allow, as in the measured run: 100,000 of 200,000 \
+                rows/s (shards)";
+    assert!(worked.to_string().contains(said), "{worked}");
+    // Two shards move the limit to the compute: 4 µs a row.
+    assert!(same(plan_of(5.0, &["table.shards=2"], &[]).rows_per_second, 0.5 / 4e-6));
+    let given = plan_of(5.0, &[], &["attained=1"]).to_string();
+    assert!(given.contains("as given; in the measured run, it was 50%: 100,000 of 200,000 rows/s (shards)"), "{given}");
+}
+
+#[test]
+fn the_time_of_a_batch_is_corrected_by_the_measured_run_but_not_a_round_trip() {
+    let mut report = report();
+    report["wall"] = json!(11.6);
+    report["settings"]["train"]["staleness"] = json!(0);
+    let profile = RunProfile::from_json(&report.to_string()).unwrap();
+    let of = |settings: &[&str], given: &[&str], machines: &[&str]| {
+        plan(&job(settings), &Registry::default(), &profile, &options(given, machines)).unwrap()
+    };
+    // A batch takes 5.8 ms, and the run had one in 11.6 ms.
+    assert!(same(of(&["train.staleness=0"], &[], &[]).rows_per_second, 1e6 / 11.6));
+    let far =
+        of(&["train.staleness=0", "train.look_ahead=0", "placement.ps=1"], &["round_trip=1s"], &["network=1000Gbit"]);
+    assert!((far.rows_per_second - 1000.0 / 2.0116).abs() < 0.1, "{far}");
+}
+
+#[test]
+fn the_plan_says_what_it_would_be_for_a_measured_cluster() {
+    let mut report = report();
+    report["wall"] = json!(10.0);
+    report["settings"] = json!(job(&["placement.readers=1", "placement.ps=1"]));
+    let trainer = {
+        let mut own = report.clone();
+        own["process"] = json!("trainer 0");
+        own
+    };
+    report["processes"] = json!([trainer]);
+    let plan = planned_from(&report, &[]);
+    let said = "a run reaches 100% of the rows/s that its cores, its compute and its shards allow; the measured run reached 40%: 100,000 of \
+                250,000 rows/s (compute of the trainers (train)), so the plan may be 2.5 times too high";
+    assert!(plan.to_string().contains(said), "{plan}");
+}
+
 /// A bug: the deadline was out of reach for any number of machines.
 #[test]
 fn a_deadline_is_met_with_several_shards_in_each_ps() {
