@@ -14,8 +14,8 @@ const HEADER_FAULT: &str = "forebay-fault";
 
 const RETRYABLE: &str = "retryable";
 
-/// Whether a kind travels. Three kinds are about the process that says them: its connections, the time that it waits, its own end. Whoever
-/// receives one would take it for its own, and call again or end.
+/// Whether a process sends this kind to others. `Unreachable`, `Timeout` and `Stopped` describe the sender: its connections, its deadlines,
+/// its end. A receiver would take such a kind for its own state, and call again or end.
 fn travels(kind: FaultKind) -> bool {
     !matches!(kind, FaultKind::Unreachable | FaultKind::Timeout | FaultKind::Stopped | FaultKind::Other)
 }

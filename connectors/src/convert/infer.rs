@@ -47,10 +47,11 @@ impl ValuesSeen {
         let kept = !loses_digits(bytes);
         let integer = whole && kept && parse_integer(bytes).is_some();
         // An infinite number too, such as `1e400`, and NaN, as in `inspect`: the reader of the numbers decides about it.
-        let number = !whole && kept && parse_number(bytes).is_some();
+        let parses = parse_number(bytes).is_some();
+        let number = !whole && kept && parses;
         let truth = parse_truth(bytes).is_some();
-        if (whole || parse_number(bytes).is_some()) && !(integer || number) {
-            self.odd_texts.is_text();
+        if (whole || parses) && !(integer || number) {
+            self.odd_texts.settle();
         } else if !self.odd_texts.is_settled() {
             self.odd_texts.add(text.trim(), (integer || number) && !truth);
         }

@@ -56,8 +56,8 @@ impl OddTexts {
         self.found.values += 1;
     }
 
-    /// A number that is kept as text, such as the zip code `07001`: it is a column of text.
-    pub(crate) fn is_text(&mut self) {
+    /// The column has a number that stays text, such as the zip code `07001`: it is a column of text.
+    pub(crate) fn settle(&mut self) {
         self.several = true;
     }
 

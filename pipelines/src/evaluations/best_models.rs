@@ -138,18 +138,22 @@ impl BestModels {
     /// The manifest is damaged; a fault of the disk, which may be unmounted, or of the store.
     pub(super) fn lost(&self, at: usize) -> Result<Option<&str>, Fault> {
         let Some(Place { folder, files, .. }) = self.place_of(at) else { return Ok(None) };
-        let open = open(folder, &self.context)?;
-        open.check_disk()?;
+        let open = self.open_kept(folder)?;
         let is_there = open.has(MANIFEST)? && Manifest::read_in(&open)?.files().eq(files);
         Ok((!is_there).then_some(folder))
+    }
+
+    /// Opens the folder of a model that was kept. A fault if its disk is not mounted: it would look as if the model were removed.
+    fn open_kept(&self, folder: &str) -> Result<OpenFolder, Fault> {
+        let open = open(folder, &self.context)?;
+        open.check_disk()?;
+        Ok(open)
     }
 
     /// The files of the model of evaluation `at`.
     fn open_place(&self, at: usize) -> Result<(&Place, OpenFolder), Fault> {
         let place = self.place_of(at).ok_or_else(|| Fault::internal("the folder of the best model is not known"))?;
-        let open = open(&place.folder, &self.context)?;
-        open.check_disk()?;
-        Ok((place, open.held()))
+        Ok((place, self.open_kept(&place.folder)?.held()))
     }
 
     /// Reads all files of the model of evaluation `at`.

@@ -228,16 +228,21 @@ pub(super) fn how(status: ExitStatus) -> String {
 /// The fault of a process that ended this way and is not started again. `ended` names the process and says how it ended, and `said` is the
 /// last error that it has printed.
 pub(super) fn fault_of_end(status: ExitStatus, ended: &str, said: Option<&str>) -> Fault {
-    let what = format!("{ended}: {}", said.unwrap_or("its last lines say why"));
-    match status.code().map(|code| code as u8) {
+    let code = status.code().map(|code| code as u8);
+    let unknown = match code {
+        Some(exit::UNSAVED) => {
+            "the training has ended, but its model is not saved, or it was drained and has no checkpoint, or its checkpoints are away: its \
+             last lines say which and why"
+        }
+        _ => "its last lines say why",
+    };
+    let what = format!("{ended}: {}", said.unwrap_or(unknown));
+    match code {
         Some(exit::USER) => Fault::user(what),
-        Some(exit::UNSAVED) if said.is_none() => Fault::external(format!(
-            "{ended}: the training has ended, but its model is not saved, or it was drained and has no checkpoint, or its checkpoints are \
-             away: its last lines say which and why"
-        )),
-        Some(exit::UNSAVED) => Fault::external(what),
         // A process that was told to end has no fault. The fault is that the run lacks the process.
-        Some(exit::DONE | exit::DRAINED | exit::EXTERNAL | exit::INTERRUPTED) | None => Fault::external(what),
+        Some(exit::DONE | exit::DRAINED | exit::EXTERNAL | exit::UNSAVED | exit::INTERRUPTED) | None => {
+            Fault::external(what)
+        }
         Some(_) => Fault::internal(what),
     }
 }

@@ -94,22 +94,14 @@ impl Output {
 
     /// The last error that the process called `name` has printed. Call it when all processes have ended.
     pub(super) fn last_error(&self, name: &str) -> Option<String> {
-        let deadline = Instant::now() + LAST_LINES;
-        let all_read =
-            || self.readers.lock().unwrap_or_else(PoisonError::into_inner).iter().all(JoinHandle::is_finished);
-        while !all_read() && Instant::now() < deadline {
-            pause();
-        }
+        wait_until_read(&self.readers.lock().unwrap_or_else(PoisonError::into_inner));
         self.errors.lock().unwrap_or_else(PoisonError::into_inner).remove(name)
     }
 
     /// Writes the lines that are left. Gives up if standard output is not read.
     pub(super) fn finish(self, stop: &Stop) {
-        let deadline = Instant::now() + LAST_LINES;
         let readers = self.readers.into_inner().unwrap_or_else(PoisonError::into_inner);
-        while !readers.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
-            pause();
-        }
+        wait_until_read(&readers);
         drop((self.lines, self.own_log));
         // A reader thread that still runs keeps the queue open.
         let open = readers.iter().any(|reader| !reader.is_finished());
@@ -126,6 +118,14 @@ impl Output {
             }
             pause();
         }
+    }
+}
+
+/// Waits until the pipes of processes that have ended are read, for at most [`LAST_LINES`].
+fn wait_until_read(readers: &[JoinHandle<()>]) {
+    let deadline = Instant::now() + LAST_LINES;
+    while !readers.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
+        pause();
     }
 }
 
