@@ -245,7 +245,8 @@ impl Sink for Take {
 #[test]
 fn a_source_that_waits_for_leases_is_starved_and_the_leases_are_the_limit() {
     let options = ReadOptions { window_rows: 100, batch_rows: 100, ..ReadOptions::default() };
-    let what = Synthetic { rows: 1_000, ..Synthetic::default() };
+    // 30 batches: a run of fewer than 20 gets no verdict.
+    let what = Synthetic { rows: 3_000, ..Synthetic::default() };
     let leases = Arc::new(LateLeases(LocalLeases::new(1)));
     let report = Topology::new("read")
         .source("read", Place::Own, move || SyntheticSource::new(what, options).leasing(leases))
