@@ -74,6 +74,17 @@ impl DataFile {
         };
         (now != *listed).then(differs)
     }
+
+    /// How many line ends stand before a byte of the file.
+    pub(crate) async fn lines_before(&self, offset: u64) -> Result<u64, Fault> {
+        let (mut lines, mut at) = (0, 0);
+        while at < offset {
+            let end = offset.min(at + (4 << 20));
+            lines += memchr::memchr_iter(b'\n', &self.read(at..end).await?).count() as u64;
+            at = end;
+        }
+        Ok(lines)
+    }
 }
 
 #[cfg(test)]

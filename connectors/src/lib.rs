@@ -19,8 +19,8 @@
 //! Read these files in this order:
 //!
 //! 1. `disks`, `stores`, `hdfs/`, `s3`, `store_error`: the stores, and faults from their errors. `throttle`: a slow store, for tests.
-//! 2. `file`, `partition/`, `partition_columns`, `input/`: which files there are, and which folders a predicate selects. `identity`:
-//!    whether they are the same files as before. `names`: names of columns in messages.
+//! 2. `file`, `partition/`, `partition_columns`, `input/`, `around`: which files there are, and which folders a predicate selects.
+//!    `identity`: whether they are the same files as before. `names`: names of columns in messages.
 //! 3. `options`, `rows`, `row_places`, `split`, `lease`, `window`: the output of a source, and its order. `nested`: the fields in a type.
 //! 4. `prefetch`, `decode_pool`, `decode_growth`, `next_rows`: fetching ahead and decoding on several threads, the same for every source.
 //! 5. `column_types`, `typed_columns`, `typed_splits`, `requests`: files whose columns have types, and which ranges are read.
@@ -61,6 +61,7 @@ mod typed_columns;
 mod typed_splits;
 mod window;
 
+mod around;
 pub mod arrow_ipc;
 pub mod convert;
 pub mod criteo;

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use arrow::array::BooleanArray;
 
 use crate::file::DataFile;
-use crate::text::lines_before;
 
 /// The places of the rows of one batch, all in one file.
 #[derive(Clone, Debug)]
@@ -77,7 +76,7 @@ impl RowPlaces {
         let file = self.file();
         match self.number(row) {
             None => format!("`{file}`"),
-            Some(("byte", byte)) => match lines_before(&self.file, byte).await {
+            Some(("byte", byte)) => match self.file.lines_before(byte).await {
                 Ok(lines) => format!("`{file}`, line {}", lines + 1),
                 Err(_) => format!("`{file}`, the line that begins at byte {byte}"),
             },

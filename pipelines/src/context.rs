@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_actors::{IoRuntime, Observer};
 use forebay_connectors::Stores;
 
-use crate::registry::Registry;
+use crate::extension::registry::Registry;
 
 /// The threads for network IO, the opened stores, and the registry of custom stages, sources and models. Cheap to clone.
 #[derive(Clone)]

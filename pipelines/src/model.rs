@@ -1,4 +1,9 @@
 //! A trained model in memory: its table in the shards of this process, its dense parameters, and its job.
+//!
+//! `model/model_version.rs`: which training a model is of. `model/sorted_rows.rs`: its rows by key.
+
+pub(crate) mod model_version;
+pub(crate) mod sorted_rows;
 
 use std::fmt;
 
@@ -7,11 +12,11 @@ use forebay_job::Job;
 use forebay_models::NamedTensor;
 use forebay_ps::TableClient;
 
+use crate::columns::trained_types::{TrainedTypes, job_as_trained};
 use crate::context::Context;
-use crate::job_model::JobModel;
-use crate::model_version::ModelVersion;
-use crate::trained_types::{TrainedTypes, job_as_trained};
-use crate::training_summary::TrainingSummary;
+use crate::dense_model::job_model::JobModel;
+use crate::metrics::training_summary::TrainingSummary;
+use crate::model::model_version::ModelVersion;
 
 /// A trained model. [`Model::save`] writes it to a folder, [`Model::load`] reads it back, [`Model::evaluate`] scores rows.
 pub struct Model {

@@ -1,4 +1,11 @@
 //! The source of a job: files, or a custom source.
+//!
+//! `sources/spread_windows.rs`: a sample from all over the rows. `sources/row_groups.rs`: rows of one group.
+//! `sources/remaining_windows.rs`: after a checkpoint.
+
+pub(crate) mod remaining_windows;
+pub(crate) mod row_groups;
+pub(crate) mod spread_windows;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,13 +20,15 @@ use forebay_connectors::{
 };
 use forebay_job::{Columns, Job, Paths, Slot, Transform};
 
-use crate::checkpoint::{CutPoint, RemainingWindows};
+use crate::checkpointer::cut::CutPoint;
+use crate::columns::run_types::{FileTypes, RowTypes};
 use crate::context::Context;
+use crate::extension::registry::{Read, SourceRequest, read_from};
 use crate::own_thread::on_own_thread;
-use crate::registry::{Read, SourceRequest, read_from};
-use crate::run_types::{FileTypes, RowTypes};
-use crate::spread_windows::{self, SpreadWindows};
-use crate::stages::check_groups;
+use crate::sources::remaining_windows::RemainingWindows;
+use crate::sources::row_groups::check_groups;
+use crate::sources::spread_windows::SpreadWindows;
+use crate::window_rows::window_rows;
 
 /// Reads the columns that an evaluation needs at `paths` (files, folders, globs, URLs) in order, with one window per epoch. If the job does
 /// not give the format, it blocks while it lists the files.
@@ -114,20 +123,6 @@ enum Granted {
     AllOf(PlanCheck),
     Leases(Arc<dyn Leases>),
 }
-
-/// Rows of a window: the rows that are shuffled together, rounded up to whole steps. A step has a batch for each of the
-/// `trainers` that take it together. So one process and a cluster cut the same batches.
-pub(crate) fn window_rows(job: &Job, trainers: usize) -> usize {
-    let step = job.train.batch_rows.saturating_mul(trainers.max(1)).max(1);
-    let rows = if job.data.shuffle_rows == 0 { UNSHUFFLED } else { job.data.shuffle_rows };
-    rows.checked_next_multiple_of(step).unwrap_or(step)
-}
-
-/// Rows of a window without shuffling. Skipped bad rows make the last batch of each window short.
-pub(crate) const UNSHUFFLED: usize = 65_536;
-
-/// Rows of a batch in evaluation and prediction. The number does not change the result.
-pub(crate) const FORWARD_ROWS: usize = 4096;
 
 pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
     ReadOptions {
@@ -438,20 +433,5 @@ mod tests {
             let expected = ReadOptions { shuffle: job.data.shuffle, most_decode_threads: cores, ..plain.clone() };
             assert_eq!(read_options(&job, plain.window_rows), expected);
         }
-    }
-
-    #[test]
-    fn windows_hold_what_is_shuffled_together_in_whole_batches() {
-        let rows = |shuffle_rows, batch_rows, trainers| {
-            let mut job = Job::default();
-            (job.data.shuffle_rows, job.train.batch_rows) = (shuffle_rows, batch_rows);
-            window_rows(&job, trainers)
-        };
-        assert_eq!(rows(65_536, 2048, 1), 65_536);
-        assert_eq!(rows(65_536, 2048, 3), 11 * 3 * 2048);
-        assert_eq!(rows(100, 64, 1), 128);
-        assert_eq!(rows(0, 64, 1), UNSHUFFLED, "in order: a window all the same");
-        assert_eq!(rows(0, 1000, 4), 17 * 4 * 1000);
-        assert_eq!(rows(usize::MAX, 64, 1), 64);
     }
 }

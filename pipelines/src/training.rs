@@ -1,4 +1,21 @@
 //! A training run. [`Training::builder`] wires it.
+//!
+//! Read in this order, in `training/`: `training/builder.rs`, `training/resources.rs` (what the stages need), `training/preflight.rs`
+//! (checks before the first row), `training/wiring.rs` (connects the stages of each role), this file, `training/evaluator.rs` and
+//! `training/trained_evaluations.rs`, `training/drained.rs`, `training/failed_training.rs` and `training/early_leave.rs` (other ends),
+//! `training/run_report.rs`. `training/headspace.rs`: the speed with a perfect feed.
+
+pub(crate) mod builder;
+pub(crate) mod drained;
+pub(crate) mod early_leave;
+pub(crate) mod evaluator;
+pub(crate) mod failed_training;
+pub(crate) mod headspace;
+pub(crate) mod preflight;
+pub(crate) mod resources;
+pub(crate) mod run_report;
+pub(crate) mod trained_evaluations;
+pub(crate) mod wiring;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,21 +26,27 @@ use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::checkpoint::{Checkpointer, DrainWithout, EndedCheckpoints, KeptWriter, LastCheckpoint, NewestCheckpoint};
+use crate::checkpoint::KeptWriter;
+use crate::checkpointer::checkpoint_thread::{Checkpointer, EndedCheckpoints, NewestCheckpoint};
+use crate::checkpointer::drain::DrainWithout;
+use crate::checkpointer::last::LastCheckpoint;
+use crate::checkpointer::{follow_cuts, watch_run};
 use crate::cluster::meters::{LastMeters, MeterSender};
 use crate::cluster::{ClusterSession, RunStatus};
-use crate::dense_memory::DenseMemory;
-use crate::early_leave::EarlyLeave;
-use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
-use crate::failed_training::{FailedTraining, stopped};
-use crate::look_ahead::LookAheadReport;
+use crate::dense_model::dense_memory::DenseMemory;
+use crate::evaluations::Evaluations;
+use crate::metrics::evaluation_points::EvaluationHistory;
+use crate::metrics::progress::Snapshot;
+use crate::metrics::slots_seen::{SlotReport, SlotsSeen};
+use crate::metrics::training_summary::TrainingSummary;
 use crate::model::Model;
-use crate::progress::Snapshot;
-use crate::resources::Resources;
-use crate::run_report::RunReport;
-use crate::slots_seen::{SlotReport, SlotsSeen};
+use crate::order::look_ahead::LookAheadReport;
 use crate::stages::{OptimizerState, TRAINED_BEFORE};
-use crate::training_summary::TrainingSummary;
+use crate::training::early_leave::EarlyLeave;
+use crate::training::evaluator::Evaluator;
+use crate::training::failed_training::{FailedTraining, stopped};
+use crate::training::resources::Resources;
+use crate::training::run_report::RunReport;
 use crate::tuning::TuningThread;
 
 /// How often [`Training::run`] calls the function given to `on_progress`.
@@ -67,11 +90,11 @@ impl Training {
         self.resources.model.spec.as_ref().map(|spec| DenseMemory::of(&self.resources.job, spec))
     }
 
-    /// Starts it. Before that, the process that saves the model checks that it can: see [`preflight`](crate::preflight).
+    /// Starts it. Before that, the process that saves the model checks that it can: see [`preflight`](crate::training::preflight).
     ///
     /// # Errors
     /// A user fault if the memory that this process may have is too small for the dense parameters. A fault of
-    /// [`preflight`](crate::preflight). In a cluster, all members end with it.
+    /// [`preflight`](crate::training::preflight). In a cluster, all members end with it.
     pub fn start(self) -> Result<RunningTraining, Fault> {
         let Self { mut resources, pipeline, .. } = self;
         let requests = resources.evaluations.as_ref().and_then(|evaluations| evaluations.take_requests());
@@ -103,9 +126,9 @@ impl Training {
         let checkpointer = checkpoints.map(|checkpoints| checkpoints.start(running.control(), without_checkpoint));
         let mut cuts = None;
         if let (Some(session), Some(cut_point)) = (&resources.session, cut_point) {
-            cuts = cut_point.shared().map(|shared| session.follow_cuts(Arc::clone(shared), keeper));
+            cuts = cut_point.shared().map(|shared| follow_cuts(session, Arc::clone(shared), keeper));
             let end_run = checkpointer.as_ref().map(Checkpointer::end_run);
-            session.watch_for_checkpoints(cut_point, end_run, running.control());
+            watch_run(session, cut_point, end_run, running.control());
         }
         let evaluations = resources.evaluations.as_ref();
         let evaluator =
@@ -533,7 +556,7 @@ fn rows_done_of_all(now: &Snapshot, ledger: &LedgerReport, samples: bool) -> Opt
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::progress::Progress;
+    use crate::metrics::progress::Progress;
 
     /// A bug: the progress of a resumed run counted the rows of the checkpoint twice.
     #[test]

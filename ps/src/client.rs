@@ -20,11 +20,11 @@ use crate::config::TableConfig;
 use crate::endpoint::{Endpoint, wrong_reply};
 use crate::lifetime::Absent;
 use crate::push::{AfterRound, PushId, PushOutcome, Round, Stamp, Trainer};
-use crate::remote::PsReplies;
 use crate::route::{Route, gather};
 use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
 use crate::table::{ExportBlock, Layout};
+use crate::wire::reply_times::PsReplies;
 
 /// A client of one table. Clones are cheap and share buffers.
 #[derive(Clone)]

@@ -8,8 +8,10 @@ use futures::future::BoxFuture;
 use crate::held_pulls::round_ended;
 use crate::merge::Rows;
 use crate::push::PushOutcome;
-use crate::remote::{Process, PsReplies, Wire};
 use crate::shard::{Call, Reply};
+use crate::wire::messages::Wire;
+use crate::wire::process::Process;
+use crate::wire::reply_times::PsReplies;
 
 /// Takes calls for some of the shards of a table.
 pub(crate) enum Endpoint {

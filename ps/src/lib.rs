@@ -33,8 +33,8 @@
 //! 3. Pushes that are applied once, and in rounds: `push.rs`, `applied.rs`, `rounds.rs`, `merge.rs`, `exactly_once.rs`,
 //!    and pulls that wait for the end of a round: `held_pulls.rs`.
 //!    `row_cache.rs` over `cached_rows.rs`: the rows that pushes under way change, for a trainer that looks up ahead.
-//! 4. Several processes: `remote/wire.rs` (values and pushes as messages), `remote/metadata.rs`, `half_block.rs` (f16),
-//!    `remote/remote_ps.rs` and `remote/process.rs` (the client), `remote/service.rs` and `remote/request_handler.rs` (the
+//! 4. Several processes: `wire/messages.rs` (values and pushes as messages), `wire/metadata.rs`, `half_block.rs` (f16),
+//!    `wire/remote_ps.rs` and `wire/process.rs` (the client), `remote/service.rs` and `remote/request_handler.rs` (the
 //!    server).
 //! 5. `rounded.rs`: values in f16 and int8 for files.
 //! 6. `dense/`: dense parameters in blocks, over the same parts.
@@ -95,6 +95,7 @@ mod snapshot;
 mod start;
 mod stats;
 mod table;
+mod wire;
 
 pub use applied::Applied;
 pub use cached_rows::{BegunBatch, CachedBatch, CachedRows, RowCacheStats};

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::actors::FaultKind;
-use crate::pipelines::model_folder::check_predecessor;
+use crate::pipelines::check_predecessor;
 use crate::pipelines::{Context, PlanOptions, RunProfile, check_checkpoints, plan};
 use crate::{Fault, Job, Training};
 use clap::Args;

@@ -6,7 +6,8 @@ use crate::Fault;
 use crate::actors::{Domain, FaultKind, commas, counted};
 use crate::dashboard::Dashboard;
 use crate::net::Security;
-use crate::pipelines::cluster::{self, ClusterProcess, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
+use crate::pipelines::cluster::{self, ClusterProcess, DEFAULT_PORT, ProcessConfig, RunStatus};
+use crate::pipelines::roles::{self, Ps, Reader};
 use crate::pipelines::{Context, Job};
 use clap::{Args, ValueEnum};
 use serde_json::json;
@@ -156,7 +157,7 @@ impl RoleCommand {
                 let saves = process.config().rank == 0;
                 let (dashboard, tensorboard) = (dashboard.as_ref(), tensorboard.as_ref());
                 let end = AtEnd { report: &report, dashboard, tensorboard, saves, launched };
-                train::run(cluster::trainer(job.clone(), process, context)?, &stop, end, logs)
+                train::run(roles::trainer(job.clone(), process, context)?, &stop, end, logs)
             }
         });
         match exit::unless_over(ended) {

@@ -208,3 +208,29 @@ fn no_files_import_in_a_circle() {
     let circles: Vec<String> = on_circles(&edges).iter().map(|(from, to)| format!("{from} -> {to}")).collect();
     assert!(circles.is_empty(), "files import in a circle:\n{}", circles.join("\n"));
 }
+
+/// The folder or file of `src/` that a file is in, as `pipelines/src/checkpoint`; `None` for the crate's own file, which names all.
+fn top_level(file: &str) -> Option<String> {
+    let (krate, inside) = file.split_once("src/")?;
+    let unit = inside.split('/').next().unwrap_or(inside).trim_end_matches(".rs");
+    (!matches!(unit, "lib" | "main")).then(|| format!("{krate}src/{unit}"))
+}
+
+/// A folder is then a layer: its files can be read after those of the folders below it.
+#[test]
+fn no_folders_import_in_a_circle() {
+    let edges: BTreeSet<(String, String)> = CRATES.iter().flat_map(|name| Crate::read(name).edges()).collect();
+    let mut between = BTreeMap::<_, Vec<String>>::new();
+    for (from, to) in &edges {
+        if let (Some(above), Some(below)) = (top_level(from), top_level(to))
+            && above != below
+        {
+            between.entry((above, below)).or_default().push(format!("{from} -> {to}"));
+        }
+    }
+    assert!(between.len() > 150, "only {} imports between folders were found", between.len());
+    let circles = on_circles(&between.keys().cloned().collect());
+    let circles: Vec<String> =
+        circles.iter().map(|(a, b)| format!("{a} -> {b}: {}", between[&(a.clone(), b.clone())].join(", "))).collect();
+    assert!(circles.is_empty(), "folders import in a circle:\n{}", circles.join("\n"));
+}

@@ -10,7 +10,8 @@ use arrow::compute::concat_batches;
 use forebay::connectors::convert::to_csv;
 use forebay::net::SecurityFiles;
 use forebay::pipelines::Context;
-use forebay::pipelines::cluster::{ClusterProcess, PredictionPlan, ProcessConfig, Reader, Role};
+use forebay::pipelines::cluster::{ClusterProcess, PredictionPlan, ProcessConfig, Role};
+use forebay::pipelines::roles::Reader;
 
 use super::address::free_address;
 use super::{arguments, common, copies, model, names, predict, scores, small_model, text_with_a_bad_line, write};

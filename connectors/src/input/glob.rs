@@ -6,13 +6,13 @@ pub(super) fn matches(pattern: &str, name: &str) -> bool {
 }
 
 /// Whether a folder above the file `name`, or the file itself, matches `pattern`: a folder stands for all that is below it.
-pub(super) fn selects(pattern: &str, name: &str) -> bool {
+pub(crate) fn selects(pattern: &str, name: &str) -> bool {
     let matched = |end| matches(pattern, &name[..end]);
     name.match_indices('/').any(|(end, _)| matched(end)) || matched(name.len())
 }
 
 /// Whether anything below the folder `name` can match `pattern`.
-pub(super) fn reaches(pattern: &str, name: &str) -> bool {
+pub(crate) fn reaches(pattern: &str, name: &str) -> bool {
     read(pattern.as_bytes(), format!("{name}/").as_bytes()).contains(&true)
 }
 

@@ -169,7 +169,7 @@ fn numbered(name: &str) -> Fault {
 
 /// Names that Spark does not read, either: hidden files, files without data (`_SUCCESS`, `_temporary`), copies under way. A partition
 /// column's name may begin with `_`.
-pub(super) fn left_out(name: &str) -> bool {
+pub(crate) fn left_out(name: &str) -> bool {
     name.starts_with('.') || (name.starts_with('_') && !name.contains('=')) || name.ends_with("._COPYING_")
 }
 

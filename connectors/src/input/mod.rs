@@ -1,8 +1,7 @@
 //! What there is to read: a path, URL or glob becomes files, in a fixed order.
 
-mod around;
-mod glob;
-mod listing;
+pub(crate) mod glob;
+pub(crate) mod listing;
 mod twice;
 
 use std::fmt;
@@ -49,6 +48,14 @@ enum Location {
 }
 
 impl Input {
+    /// The paths and URLs of this input, as they were named.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match &part.location {
+            Location::Url(url, _) => Some(url.as_str()),
+            Location::InStore(..) => None,
+        })
+    }
+
     fn of(parts: Vec<InputPart>) -> Self {
         Self { parts, files: None }
     }

@@ -65,15 +65,6 @@ pub(crate) async fn read(file: &DataFile, nominal: Range<u64>) -> Result<Cut, Fa
     Ok(Cut { text, offset: first, endless })
 }
 
-/// How many line ends stand before a byte of the file.
-pub(crate) async fn lines_before(file: &DataFile, offset: u64) -> Result<u64, Fault> {
-    let mut lines = 0;
-    for range in ranges(offset, 4 << 20) {
-        lines += memchr::memchr_iter(b'\n', &file.read(range).await?).count() as u64;
-    }
-    Ok(lines)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -132,6 +123,6 @@ mod tests {
         assert!(cut.text.is_empty());
         let cut = read(&file, 4 << 20..file.size).await.unwrap();
         assert_eq!(cut.text, "last\n");
-        assert_eq!(lines_before(&file, cut.offset).await.unwrap(), 2);
+        assert_eq!(file.lines_before(cut.offset).await.unwrap(), 2);
     }
 }

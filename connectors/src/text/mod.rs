@@ -20,6 +20,5 @@ mod windows;
 pub use bad_row::{MAX_LINE, OnBadRow};
 pub use bad_rows_file::BadRowsFile;
 pub use column::{is_hex_of_text, is_integer_of_text, is_number_of_text};
-pub(crate) use cut::lines_before;
 pub(crate) use format::LineFormat;
 pub use source::TextSource;

@@ -232,7 +232,7 @@ impl<F: LineFormat> TextSource<F> {
         let file = &self.files[file];
         let line = match failed.line {
             Some(line) => Some(line),
-            None => cut::lines_before(file, failed.offset).await.ok().map(|before| before + 1),
+            None => file.lines_before(failed.offset).await.ok().map(|before| before + 1),
         };
         let place = line.map_or_else(String::new, |line| format!(", line {line}"));
         let remedy = match failed.bad.reason {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind, SHIP_TO_RECEIVE, awaited, pauses};
 use super::load::{COMPUTE, Load, MachineUse, SHARDS};
 use super::others;
-use crate::process_report::ProcessReport;
+use crate::metrics::process_report::ProcessReport;
 
 /// A change of the job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::load::{COMPUTE, Load, MachineUse, SHARDS, loads};
 use super::others;
-use crate::process_report::{LOST_READERS, ProcessReport};
+use crate::metrics::process_report::{LOST_READERS, ProcessReport};
 
 /// How certain the analysis is that this limit is the bottleneck of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

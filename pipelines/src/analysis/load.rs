@@ -6,7 +6,7 @@ use std::fmt;
 use forebay_actors::{CoreSeconds, StageReport, WaitKind};
 use serde::{Deserialize, Serialize};
 
-use crate::process_report::ProcessReport;
+use crate::metrics::process_report::ProcessReport;
 
 /// The name of the load of all shards.
 pub(super) const SHARDS: &str = "shards";

@@ -28,7 +28,7 @@ pub use self::advice::Change;
 pub use self::limit::{Certainty, Limit, LimitKind};
 use self::load::COMPUTE;
 pub use self::load::{BusyCores, Load};
-use crate::process_report::ProcessReport;
+use crate::metrics::process_report::ProcessReport;
 
 /// A run is starting for this long: its meters say nothing yet.
 const STARTING: Duration = Duration::from_secs(1);

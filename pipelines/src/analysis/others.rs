@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use forebay_actors::{ProcessWait, StageReport};
 
-use crate::process_report::ProcessReport;
+use crate::metrics::process_report::ProcessReport;
 
 /// Fewer waits than this say little.
 const FEW: u64 = 20;
@@ -113,7 +113,7 @@ pub(super) fn is_seldom_awaited(processes: &[&ProcessReport], reader: &ProcessRe
 }
 
 /// The reader that trainers wait for, if it is the same one most of the time and there are others; or
-/// [`LOST_READERS`](crate::process_report::LOST_READERS).
+/// [`LOST_READERS`](crate::metrics::process_report::LOST_READERS).
 pub(super) fn awaited_reader(processes: &[&ProcessReport]) -> Option<String> {
     let waits = merged(processes, "receive").by_process;
     let all: f64 = waits.values().map(|wait| wait.total.as_secs_f64()).sum();

@@ -3,7 +3,7 @@
 use forebay_actors::{Capacity, CoreSeconds, LinkReport, Machine, ProcessWait, Report, WaitKind, WaitReport};
 
 use super::*;
-use crate::process_report::LOST_READERS;
+use crate::metrics::process_report::LOST_READERS;
 
 const WALL: Duration = Duration::from_secs(100);
 

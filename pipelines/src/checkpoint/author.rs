@@ -7,9 +7,9 @@ use super::manifest::CheckpointManifest;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Author {
     /// The random number of the run.
-    pub(super) run: u64,
+    pub(crate) run: u64,
     /// The random number of the start. 0: an earlier program, which gave starts no number.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// The newest checkpoint that was there at the start, and the start that wrote it. (0, 0): none.
     pub(super) before: (u64, u64),
 }

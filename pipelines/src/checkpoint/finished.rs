@@ -54,7 +54,7 @@ impl fmt::Display for FinishedRun {
 
 impl CheckpointFolder {
     /// Writes that the run has ended.
-    pub(super) fn finish(&self, run: &FinishedRun) -> Result<(), Fault> {
+    pub(crate) fn finish(&self, run: &FinishedRun) -> Result<(), Fault> {
         self.forget_finished()?;
         match self.folder.put_new(NAME, signed_json::to_json(run)?)? {
             true => Ok(()),

@@ -22,6 +22,7 @@ use forebay_connectors::staged::{Folder, OpenFolder};
 use super::author::Author;
 use super::manifest::{CheckpointManifest, TableLayer};
 use super::origin::{DamagedCheckpoints, OriginCheckpoint, not_used};
+use crate::checkpoint_name;
 use crate::context::Context;
 use crate::model_folder::{MANIFEST, checked};
 
@@ -80,7 +81,7 @@ impl CheckpointFolder {
     /// The numbers of the checkpoints, lowest first.
     pub fn numbers(&self) -> Result<Vec<u64>, Fault> {
         let mut numbers: Vec<u64> =
-            self.folder.files()?.iter().filter_map(|(name, _)| CheckpointManifest::number_of(name)).collect();
+            self.folder.files()?.iter().filter_map(|(name, _)| checkpoint_name::number_of(name)).collect();
         numbers.sort_unstable();
         Ok(numbers)
     }
@@ -157,7 +158,7 @@ impl CheckpointFolder {
     pub(crate) fn newest(&self, damaged: &DamagedCheckpoints) -> Result<Option<CheckpointManifest>, Fault> {
         let files: HashMap<String, u64> = retry_read(|| self.folder.files())?.into_iter().collect();
         let mut because = damaged.fault();
-        let mut numbers: Vec<u64> = files.keys().filter_map(|name| CheckpointManifest::number_of(name)).collect();
+        let mut numbers: Vec<u64> = files.keys().filter_map(|name| checkpoint_name::number_of(name)).collect();
         numbers.sort_unstable();
         let found = numbers.len();
         numbers.retain(|number| !damaged.has(OriginCheckpoint::own(*number)));
@@ -270,7 +271,7 @@ impl CheckpointFolder {
     /// tries, also those that HDFS has under their hidden names: then the fault is external, because the next try succeeds. The fault is
     /// also external if another process of this run made the checkpoint: [`next_number`](Self::next_number) tells the two cases apart. It
     /// has no kind: after one of the kind [`FaultKind::Overtaken`] a run makes no more checkpoints.
-    pub(super) fn overtaken(&self, number: u64, run: u64, fault: Fault) -> Fault {
+    pub(crate) fn overtaken(&self, number: u64, run: u64, fault: Fault) -> Fault {
         // External faults are tried again as they are.
         if fault.domain != Domain::User {
             return fault;
@@ -342,7 +343,7 @@ fn unfinished(name: &str) -> Option<&str> {
 /// The number of the checkpoint that a file was written for. Of manifests, it takes only those that were not finished.
 pub(super) fn file_number(name: &str) -> Option<u64> {
     let hidden = unfinished(name);
-    if let Some(number) = hidden.and_then(CheckpointManifest::number_of) {
+    if let Some(number) = hidden.and_then(checkpoint_name::number_of) {
         return Some(number);
     }
     let name = hidden.unwrap_or(name);

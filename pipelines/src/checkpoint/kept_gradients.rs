@@ -15,10 +15,10 @@ use forebay_connectors::staged::OpenFolder;
 use safetensors::tensor::{Dtype, SafeTensors};
 
 use super::folder::{CheckpointFolder, file_name};
-use crate::exact_order::ExactOrder;
 use crate::model_folder::FileEntry;
 use crate::model_folder::checked::{self, CheckedWriter};
 use crate::model_folder::dense_file::{self, TensorBytes};
+use crate::order::exact_order::ExactOrder;
 
 fn of_u64(values: &[u64]) -> TensorBytes {
     (Dtype::U64, vec![values.len()], values.iter().flat_map(|value| value.to_le_bytes()).collect())
@@ -29,7 +29,7 @@ fn of_f32(values: &[f32]) -> TensorBytes {
 }
 
 /// Writes the kept gradients of the trainer of this `rank`.
-pub(super) fn write(
+pub(crate) fn write(
     kept: &[Arc<GradBatch>],
     folder: &OpenFolder,
     number: u64,

@@ -7,16 +7,17 @@ use forebay_actors::{Fault, FaultKind};
 use forebay_batches::ColumnType;
 use forebay_connectors::DataPlan;
 use forebay_connectors::staged::OpenFolder;
-use forebay_job::Job;
+use forebay_job::{Job, RunEnd};
 use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::trained_batches::TrainedBatches;
-use crate::evaluations::EvaluationPoint;
+use crate::metrics::evaluation_points::EvaluationPoint;
+use crate::metrics::training_summary::TrainingSummary;
 use crate::model_folder::FileEntry;
 use crate::model_folder::checked::missing_is_damage;
-use crate::{signed_json, versioned_json};
+use crate::{checkpoint_name, signed_json, versioned_json};
 
 /// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with a lifetime. Version
 /// 3: exact staleness. Version 4: evaluations while the model is trained. Version 5: tables with groups.
@@ -81,7 +82,7 @@ pub(crate) struct TrainPosition {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<DataPlan>,
     /// The evaluations while it trained.
-    #[serde(with = "crate::evaluations::points", skip_serializing_if = "Vec::is_empty")]
+    #[serde(with = "crate::metrics::evaluation_points", skip_serializing_if = "Vec::is_empty")]
     pub(crate) evaluations: Vec<EvaluationPoint>,
 }
 
@@ -161,12 +162,16 @@ impl CheckpointManifest {
 
     /// The name of the manifest of a checkpoint.
     pub(crate) fn name(number: u64) -> String {
-        format!("checkpoint-{number:06}.json")
+        checkpoint_name::of(number)
     }
 
-    /// The number of the checkpoint with a manifest of this name.
-    pub(crate) fn number_of(name: &str) -> Option<u64> {
-        name.strip_prefix("checkpoint-")?.strip_suffix(".json")?.parse().ok()
+    /// The summary of a run up to a checkpoint.
+    pub(crate) fn summary(&self) -> TrainingSummary {
+        let position = &self.position;
+        let (rows, epochs) = (self.rows_trained(), position.whole_epochs());
+        let summary = TrainingSummary::new(rows, position.steps, epochs, RunEnd::StoppedEarly);
+        let (types, lists) = (self.types.clone(), self.lists.clone());
+        TrainingSummary { run: Some(position.run).filter(|run| *run != 0), types, lists, ..summary }
     }
 
     /// All its files.
@@ -484,13 +489,32 @@ mod tests {
     }
 
     #[test]
-    fn names_have_numbers() {
-        assert_eq!(CheckpointManifest::name(12), "checkpoint-000012.json");
-        assert_eq!(CheckpointManifest::number_of("checkpoint-000012.json"), Some(12));
-        assert_eq!(CheckpointManifest::number_of("checkpoint-1234567.json"), Some(1_234_567));
-        for name in ["checkpoint-.json", "checkpoint-12.json.tmp", "000012-embedding.arrow", ".checkpoint-000012.json"]
-        {
-            assert_eq!(CheckpointManifest::number_of(name), None, "{name}");
-        }
+    fn the_types_of_a_checkpoint_are_those_of_its_manifest() {
+        let mut manifest = CheckpointManifest::new(1, Job::default(), TrainPosition::default(), Vec::new(), Vec::new());
+        manifest.types = BTreeMap::from([("items".to_owned(), ColumnType::Integer)]);
+        manifest.lists = BTreeSet::from(["items".to_owned()]);
+        let summary = manifest.summary();
+        assert_eq!((summary.types, summary.lists), (manifest.types, manifest.lists));
+    }
+
+    #[test]
+    fn the_epochs_of_a_checkpoint_are_those_that_are_done() {
+        let epochs = |windows: u64, done: &[(u32, u64)]| {
+            let done = done.iter().map(|&(epoch, end)| (epoch, std::iter::once(0..end).collect())).collect();
+            let batches = TrainedBatches::of_windows(done, Default::default());
+            let data = Some(DataPlan { epochs: 9, rows: 0, windows, fingerprint: 0 });
+            let position = TrainPosition { batches, data, run: 9, ..TrainPosition::default() };
+            let manifest = CheckpointManifest::new(1, Job::default(), position, Vec::new(), Vec::new());
+            let summary = manifest.summary();
+            assert_eq!(summary.run, Some(9));
+            summary.epochs
+        };
+        // Several processes: windows end one by one.
+        assert_eq!(epochs(4, &[(0, 4), (1, 4), (2, 3)]), 2);
+        // One process: all of an epoch is done when the next begins.
+        assert_eq!(epochs(4, &[(0, u64::MAX), (1, u64::MAX), (2, 1)]), 2);
+        assert_eq!(epochs(0, &[(0, u64::MAX), (1, 7)]), 1);
+        assert_eq!(epochs(0, &[]), 0);
+        assert_eq!(epochs(4, &[(1, 4)]), 0);
     }
 }

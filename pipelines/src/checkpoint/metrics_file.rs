@@ -14,10 +14,10 @@ use forebay_models::RunningAuc;
 use safetensors::tensor::{Dtype, SafeTensors};
 
 use super::folder::{CheckpointFolder, file_name};
+use crate::metrics::running_metrics::RunningMetrics;
 use crate::model_folder::FileEntry;
 use crate::model_folder::checked::{self, CheckedWriter};
 use crate::model_folder::dense_file::{self, TensorBytes};
-use crate::running_metrics::RunningMetrics;
 
 /// The end of the file's name, after number and try.
 pub(super) const METRICS: &str = "metrics.safetensors";
@@ -26,7 +26,7 @@ fn of_f64(values: &[f64]) -> TensorBytes {
     (Dtype::F64, vec![values.len()], values.iter().flat_map(|value| value.to_le_bytes()).collect())
 }
 
-pub(super) fn write(
+pub(crate) fn write(
     metrics: &RunningMetrics,
     folder: &OpenFolder,
     number: u64,

@@ -7,6 +7,7 @@ use forebay_actors::Fault;
 use super::folder::CheckpointFolder;
 use super::manifest::CheckpointManifest;
 use super::origin::DamagedCheckpoints;
+use crate::checkpoint_name;
 use crate::context::Context;
 
 /// A checkpoint that a user named, in its folder.
@@ -66,7 +67,7 @@ fn parse(text: &str) -> (&str, Option<u64>) {
         return (folder, Some(number));
     }
     let (folder, file) = text.rsplit_once('/').unwrap_or((".", text));
-    match CheckpointManifest::number_of(file) {
+    match checkpoint_name::number_of(file) {
         Some(number) => (if folder.is_empty() { "/" } else { folder }, Some(number)),
         None => (text, None),
     }

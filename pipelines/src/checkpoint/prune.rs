@@ -6,6 +6,7 @@ use forebay_actors::{Fault, FaultKind};
 
 use super::folder::{CheckpointFolder, file_number};
 use super::manifest::CheckpointManifest;
+use crate::checkpoint_name;
 
 /// Which checkpoints stay, and which are removed.
 #[derive(Default)]
@@ -50,7 +51,7 @@ impl CheckpointFolder {
     /// The first part of [`prune`](Self::prune): removes nothing.
     pub(super) fn pruning(&self, keep: usize) -> Result<Pruning, Fault> {
         let lengths: HashMap<String, u64> = self.folder.files()?.into_iter().collect();
-        let mut numbers: Vec<u64> = lengths.keys().filter_map(|name| CheckpointManifest::number_of(name)).collect();
+        let mut numbers: Vec<u64> = lengths.keys().filter_map(|name| checkpoint_name::number_of(name)).collect();
         numbers.sort_unstable();
         let Some(&newest) = numbers.last() else { return Ok(Pruning::default()) };
         let keep = keep.max(1);
@@ -95,7 +96,7 @@ impl CheckpointFolder {
             self.folder.remove(&CheckpointManifest::name(*number))?;
         }
         let files = self.folder.files()?;
-        if files.iter().any(|(name, _)| CheckpointManifest::number_of(name).is_some_and(|number| number > *newest)) {
+        if files.iter().any(|(name, _)| checkpoint_name::number_of(name).is_some_and(|number| number > *newest)) {
             // The newer checkpoint may need files of the old ones.
             return Ok(());
         }

@@ -11,11 +11,11 @@ use super::manifest::{CheckpointManifest, TrainPosition};
 use super::named::NamedCheckpoint;
 use super::origin::{DamagedCheckpoints, OriginCheckpoint};
 use super::{ModelState, dense_state, table_rows};
+use crate::columns::run_types::RowTypes;
+use crate::columns::trained_types::TrainedTypes;
 use crate::context::Context;
 use crate::fault::model_fault;
 use crate::model_folder::FileEntry;
-use crate::run_types::RowTypes;
-use crate::trained_types::TrainedTypes;
 
 /// What a trainer goes on from.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::messages::RunStatus;
 
 /// Tells the shards and the dense block of this process which push ids they may forget.
-pub(super) struct Acknowledger {
+pub(crate) struct Acknowledger {
     table: TableClient,
     dense: Option<DenseBlock>,
     /// (epoch, window): all windows before it are acknowledged.
@@ -23,7 +23,7 @@ pub(super) struct Acknowledger {
 impl Acknowledger {
     /// For a run of `job`. `None` with exact staleness: there a window is done before its pushes are applied, and their ids have other
     /// series, which the trainers acknowledge.
-    pub(super) fn of(job: &Job, table: TableClient, dense: Option<DenseBlock>) -> Option<Self> {
+    pub(crate) fn of(job: &Job, table: TableClient, dense: Option<DenseBlock>) -> Option<Self> {
         (!job.train.staleness.exactly).then(|| Self::new(table, dense))
     }
 
@@ -35,7 +35,7 @@ impl Acknowledger {
     ///
     /// # Errors
     /// A shard or the block has died.
-    pub(super) async fn acknowledge_up_to(&mut self, first_open: (u32, u64)) -> Result<(), Fault> {
+    pub(crate) async fn acknowledge_up_to(&mut self, first_open: (u32, u64)) -> Result<(), Fault> {
         if first_open <= self.acknowledged {
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl Acknowledger {
     }
 
     /// Acknowledges with every new status, until the member's last clone is dropped.
-    pub(super) async fn follow(mut self, mut status: watch::Receiver<RunStatus>) {
+    pub(crate) async fn follow(mut self, mut status: watch::Receiver<RunStatus>) {
         loop {
             let first_open = status.borrow_and_update().first_open;
             if let Err(fault) = self.acknowledge_up_to(first_open).await {

@@ -36,7 +36,7 @@ const LONG_POLL: Duration = Duration::from_secs(2);
 
 /// The handler of the coordinator's actions. Clones share one run.
 #[derive(Clone)]
-pub(super) struct Coordinator {
+pub(crate) struct Coordinator {
     /// Notified when an order for a cut may have changed.
     state: Arc<SharedState<RunState>>,
     meters: Arc<Mutex<MeterBook>>,
@@ -226,7 +226,7 @@ impl Coordinator {
     }
 
     /// A process has ended and is not started again: see [`RunState::has_ended`].
-    pub(super) fn has_ended(&self, role: Role, rank: u32) {
+    pub(crate) fn has_ended(&self, role: Role, rank: u32) {
         self.state.lock().has_ended(role, rank);
     }
 
@@ -244,7 +244,7 @@ impl Coordinator {
     }
 
     /// See [`RunStatus::silent`].
-    pub(super) fn silent(&self) -> Vec<String> {
+    pub(crate) fn silent(&self) -> Vec<String> {
         self.state.lock().silent().to_vec()
     }
 
@@ -408,7 +408,7 @@ mod tests {
 
     use super::super::messages::{JoinReply, JoinRequest, PlanReply, ProcessRequest};
     use super::*;
-    use crate::sampled_settings::SampledSettings;
+    use crate::columns::sampled_settings::SampledSettings;
 
     /// Sends the body of a request as the process of this role and rank.
     async fn says(of: &Coordinator, sender: &str, kind: &str, body: &serde_json::Value) -> Result<Bytes, Fault> {

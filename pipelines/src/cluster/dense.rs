@@ -16,10 +16,10 @@ use futures::{FutureExt, TryFutureExt};
 
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest, dense_blocks};
 use crate::context::Context;
-use crate::dense::DenseStore;
+use crate::dense_model::dense_store::DenseStore;
+use crate::dense_model::job_model::JobModel;
 use crate::fault::model_fault;
-use crate::job_model::JobModel;
-use crate::model_folder::Predecessor;
+use crate::predecessor::Predecessor;
 
 /// Applies the job's optimizer to a block.
 struct Rule(ParamBlock);
@@ -69,7 +69,7 @@ pub(crate) fn tensors(saved: Vec<NamedValues>) -> Vec<NamedTensor> {
 }
 
 /// Starts the dense block of the ps process of this rank. Returns its request handler, too.
-pub(super) fn serve(
+pub(crate) fn serve(
     host: &Host,
     job: &Job,
     context: &Context,
@@ -89,7 +89,7 @@ pub(super) fn serve(
 
 /// Puts the values of a checkpoint, and the state of their optimizer, into the block of the ps process of this rank. The
 /// checkpoint may be of another number of ps. Blocks on the store.
-pub(super) fn restore(
+pub(crate) fn restore(
     block: &dense::DenseBlock,
     job: &Job,
     rank: usize,
@@ -101,7 +101,7 @@ pub(super) fn restore(
 
 /// Puts the values of a model, and the state of their optimizer if the model has it, into the block of the ps process of this
 /// rank. Blocks on the store.
-pub(super) fn go_on_from(
+pub(crate) fn go_on_from(
     block: &dense::DenseBlock,
     job: &Job,
     context: &Context,
@@ -120,14 +120,14 @@ fn restore_part(block: &dense::DenseBlock, job: &Job, rank: usize, whole: &Param
 }
 
 /// A trainer's client of the dense parameters in the ps processes.
-pub(super) struct PsDenseStore {
+pub(crate) struct PsDenseStore {
     client: dense::DenseClient,
     round: Option<u32>,
     optimizer: DenseOptimizer,
 }
 
 impl PsDenseStore {
-    pub(super) async fn connect(
+    pub(crate) async fn connect(
         peers: &[Peer],
         job: &Job,
         dense_len: usize,

@@ -8,11 +8,11 @@ use forebay_job::Job;
 
 use super::batches::receive_queue::ReceiveQueue;
 use super::lease_client::LeaseClient;
-use crate::participation::BatchRecord;
+use crate::order::batch_record::BatchRecord;
 
 /// Where a trainer gets its batches.
 #[derive(Clone)]
-pub(super) enum Input {
+pub(crate) enum Input {
     /// It reads the windows of its leases.
     Leases(LeaseClient),
     /// Readers send them.
@@ -21,7 +21,7 @@ pub(super) enum Input {
 
 impl Input {
     /// Records which batches are done.
-    pub(super) fn record(&self) -> Arc<dyn BatchRecord> {
+    pub(crate) fn record(&self) -> Arc<dyn BatchRecord> {
         match self {
             Self::Leases(leases) => Arc::new(leases.clone()),
             Self::Queue(receive_queue) => Arc::clone(receive_queue) as _,
@@ -38,7 +38,7 @@ pub(crate) struct Departure {
 
 impl Departure {
     /// The departure of the trainer of this rank in a run of `job`. `None`: the run cannot go on without this trainer.
-    pub(super) fn of(job: &Job, rank: u32, input: Input) -> Option<Self> {
+    pub(crate) fn of(job: &Job, rank: u32, input: Input) -> Option<Self> {
         (job.trainers_may_leave() && rank > 0).then(|| Self { input, begun: Arc::default() })
     }
 

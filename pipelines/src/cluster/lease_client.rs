@@ -19,7 +19,7 @@ use super::leases::LeaseReply;
 use super::member::Member;
 use super::messages::{CompletedWindows, LeaseRequest, RunPhase, RunStatus};
 use super::receives_in_order;
-use crate::participation::BatchRecord;
+use crate::order::batch_record::BatchRecord;
 
 /// The time between two requests for a lease while none is available.
 const LEASE_RETRY_DELAY: Duration = Duration::from_millis(200);

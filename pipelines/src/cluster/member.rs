@@ -21,8 +21,8 @@ use super::messages::{
 };
 use super::over_before::{OverBefore, run_over};
 use super::refusals::Refusals;
-use crate::checkpoint::{DrainWithout, MadeCheckpoints, OriginCheckpoint, WindowLog};
-use crate::sampled_settings::SampledSettings;
+use crate::checkpoint::{MadeCheckpoints, OriginCheckpoint, WindowLog};
+use crate::columns::sampled_settings::SampledSettings;
 
 /// A live coordinator answers a request within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -173,7 +173,7 @@ impl Member {
     }
 
     /// The threads that requests run on.
-    pub(super) fn io(&self) -> &IoRuntime {
+    pub(crate) fn io(&self) -> &IoRuntime {
         self.inner.peer.io()
     }
 
@@ -279,7 +279,7 @@ impl Member {
 
     /// Returns a function that tells the coordinator that the last checkpoint of the run cannot be written, so that the run ends as one
     /// without checkpoints. The function returns at once, and does not keep the heartbeats alive.
-    pub(crate) fn drains_without_checkpoint(&self) -> DrainWithout {
+    pub(crate) fn drains_without_checkpoint(&self) -> Box<dyn Fn() + Send + Sync> {
         let Inner { id, peer, timeout, .. } = &*self.inner;
         let (request, peer, timeout) = (MemberRequest { member: *id }, peer.clone(), *timeout);
         Box::new(move || {
@@ -302,7 +302,7 @@ impl Member {
     }
 
     /// Sends a request to the coordinator once.
-    pub(super) async fn request_once<B: Serialize, R: DeserializeOwned>(
+    pub(crate) async fn request_once<B: Serialize, R: DeserializeOwned>(
         &self,
         kind: &str,
         body: &B,

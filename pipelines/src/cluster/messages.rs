@@ -5,13 +5,14 @@
 use forebay_actors::{Domain, Fault, FaultKind};
 use forebay_batches::RowCounts;
 use forebay_connectors::DataPlan;
-use forebay_job::Job;
+use forebay_job::{Job, RunEnd};
 use serde::{Deserialize, Serialize};
 
 use super::leases::DoneWindows;
 use super::members::Role;
 use crate::checkpoint::{OriginCheckpoint, WindowLog};
-use crate::sampled_settings::SampledSettings;
+use crate::columns::sampled_settings::SampledSettings;
+use crate::metrics::training_summary::TrainingSummary;
 
 /// Identifies one start of a member in one attempt of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -185,6 +186,17 @@ pub struct RunStatus {
 }
 
 impl RunStatus {
+    /// The summary of a finished run of several processes.
+    pub(crate) fn summary(&self, job: &Job, steps_before: u64) -> TrainingSummary {
+        let complete = self.data.is_some() && self.windows_done == self.windows_total;
+        let (epochs, ended) = match complete {
+            true => (job.data.epochs as u64, RunEnd::Complete),
+            false => (u64::from(self.first_open.0), RunEnd::Drained),
+        };
+        let steps = steps_before + self.counts.batches / job.in_step().max(1) as u64;
+        TrainingSummary::new(self.counts.trained, steps, epochs, ended)
+    }
+
     /// The status of a run that waits for its first member.
     #[cfg(test)]
     pub(crate) fn gathering() -> Self {

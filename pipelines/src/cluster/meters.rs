@@ -16,8 +16,8 @@ use super::member::Member;
 use super::members::Role;
 use super::messages::{MemberId, RunPhase};
 use super::timelines::{SentTimeline, TimelineRequest};
-use crate::process_report::ProcessReport;
-use crate::slots_seen::SentSlots;
+use crate::metrics::process_report::ProcessReport;
+use crate::metrics::slots_seen::SentSlots;
 
 /// The time between two reports of a process.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -239,7 +239,7 @@ impl MeterSender {
     /// Sends the timelines of this process, then its last report, in a trainer with the counts of its `slots`. Returns the reports of the
     /// others. The first trainer waits until every member that takes part has sent its last one, or returns what is known by then. Takes at
     /// most [`LAST_REPORT_TIMEOUT`]. Cancel safe: the coordinator takes each message whole.
-    pub(super) async fn finish_async(self, report: Report, tracks: &[Track], slots: Option<SentSlots>) -> LastMeters {
+    pub(crate) async fn finish_async(self, report: Report, tracks: &[Track], slots: Option<SentSlots>) -> LastMeters {
         let Self { member, others, offset, task, .. } = self;
         drop(task);
         let slots = slots.filter(|_| !is_first(member.id()));

@@ -18,12 +18,12 @@
 //!    the run has no reader. `over_before.rs`: the run had ended before this process was started.
 //! 2. `member.rs` with `refusals.rs`, `lease_client.rs` and `session.rs`: the coordinator's client in every process. `listen.rs`: the
 //!    address of a process. `supervisor_client.rs`: the client of the program that starts the processes.
-//! 3. `batches/`: how batches get from readers to trainers. `away_rows.rs`: rows that cannot be opened for a moment.
+//! 3. `batches/`: how batches get from readers to trainers.
 //! 4. `cuts/`: how a checkpoint is cut over several trainers. `snapshot_handler.rs` with `snapshot_turns.rs`, and their client
 //!    `ps_snapshots.rs`: the ps write their rows. `start_state.rs`: what an attempt begins with.
 //! 5. `dense.rs`: the dense parameters in the ps. `acknowledge.rs`: the ps forget pushes that are done.
 //! 6. `meters.rs`: how the meters of all processes come together. `timelines.rs` with `clock_offset.rs`: what all processes did when.
-//! 7. `reader.rs`, `ps.rs`, `trainer.rs`: the processes. `prediction_plan.rs` and `prediction_run.rs`: a prediction with readers apart.
+//! 7. `prediction_plan.rs`: a prediction with readers apart. [`roles`](crate::roles): the processes.
 //!
 //! # Where do the rows of a lost reader go, and why is none lost and none applied twice?
 //!
@@ -57,63 +57,54 @@
 //! rejected (not of text, whose rows are unknown until they are read).
 
 mod absent_readers;
-mod acknowledge;
-mod away_rows;
+pub(crate) mod acknowledge;
 pub(crate) mod batches;
 mod clock_offset;
-mod coordinator;
-mod cuts;
-mod dense;
+pub(crate) mod coordinator;
+pub(crate) mod cuts;
+pub(crate) mod dense;
 pub(crate) mod departure;
 mod json;
 pub(crate) mod lease_client;
 mod leases;
 mod listen;
 pub(crate) mod member;
-mod members;
+pub(crate) mod members;
 mod messages;
 pub(crate) mod meters;
 mod over_before;
 pub(crate) mod prediction_plan;
-pub(crate) mod prediction_run;
-mod ps;
 mod ps_snapshots;
-mod reader;
 mod refusals;
 mod run_state;
-mod session;
+pub(crate) mod session;
 #[cfg(test)]
 mod simulation;
-mod snapshot_handler;
+pub(crate) mod snapshot_handler;
 mod snapshot_turns;
-mod start_state;
+pub(crate) mod start_state;
 mod supervisor_client;
 mod timelines;
-mod trainer;
 
-pub(crate) use cuts::{CutLeader, Stopped};
 pub use forebay_batches::RowCounts;
 pub use members::Role;
 pub(crate) use messages::job_digest;
 pub use messages::{Failure, MemberId, RunPhase, RunStatus};
 pub use over_before::ended_before;
 pub use prediction_plan::PredictionPlan;
-pub use ps::Ps;
 pub(crate) use ps_snapshots::PsSnapshots;
-pub use reader::Reader;
 pub use session::{ClusterProcess, ClusterSession, DEFAULT_PORT, ProcessConfig};
 #[cfg(test)]
 pub(crate) use snapshot_handler::SnapshotHandler;
 pub use supervisor_client::SupervisorClient;
 pub use timelines::ProcessTimeline;
-pub use trainer::trainer;
 
 use std::time::Duration;
 
 use forebay_job::Job;
 
 /// How often a process calls `stop` and `show`. A new run status wakes it at once.
-const TICK: Duration = Duration::from_millis(100);
+pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// Whether trainers take the batches that readers send in the order of the data. A trainer that reads by itself takes its own batches as
 /// they come.

@@ -7,14 +7,14 @@ use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
 use forebay_job::{Job, Paths, Placement, TrainOptions};
 
+use crate::columns::kept_columns::check_kept;
+use crate::columns::score_columns::ScoreColumns;
+use crate::columns::trained_types::{TrainedTypes, job_as_trained};
 use crate::context::Context;
-use crate::kept_columns::check_kept;
+use crate::metrics::training_summary::TrainingSummary;
 use crate::model::Model;
 use crate::model_folder::{Manifest, replaced};
-use crate::score_columns::ScoreColumns;
-use crate::sources::{FORWARD_ROWS, UNSHUFFLED};
-use crate::trained_types::{TrainedTypes, job_as_trained};
-use crate::training_summary::TrainingSummary;
+use crate::window_rows::{FORWARD_ROWS, UNSHUFFLED};
 
 /// What all processes of a prediction with readers apart must have in common.
 pub struct PredictionPlan {

@@ -3,6 +3,9 @@
 //! It owns the members ([`Members`]) and the leases ([`LeaseBook`]) and moves the run from phase to phase. Every method takes the time from
 //! its caller. [`RunState::tick`] must be called a few times a second. Every request of a member is checked like a
 //! [heartbeat](RunState::heartbeat), and fails for the same reasons.
+//!
+//! More of its methods: `run_state/attempts.rs` (joins, losses), `run_state/cutting.rs` (cuts), `run_state/leaving.rs` (trainers that
+//! leave), `run_state/silence.rs` (timeouts), `run_state/end_notices.rs` (the end).
 
 mod attempts;
 mod cutting;
@@ -27,7 +30,7 @@ use super::messages::{
     CompletedWindows, FailRequest, Failure, LeaseRequest, MemberId, RunPhase, RunStatus, job_digest,
 };
 use crate::checkpoint::{DamagedCheckpoints, OriginCheckpoint, TrainedBatches, WindowLog, check_rows};
-use crate::sampled_settings::SampledSettings;
+use crate::columns::sampled_settings::SampledSettings;
 
 /// Rows of a row group as Forebay and most other writers make them.
 const ROW_GROUP_ROWS: u64 = 131_072;
@@ -135,7 +138,7 @@ impl RunState {
             trainer_keeps_dense: placement.dense() == DenseAt::Trainer,
             reads_alone: placement.readers == 0 && placement.trainers == 1,
             lease_rows: placement.lease_rows as u64,
-            window_rows: crate::sources::window_rows(job, job.in_step()) as u64,
+            window_rows: crate::window_rows::window_rows(job, job.in_step()) as u64,
             ordered: super::ordered(job),
             checkpoints: job.checkpoint.to.is_some(),
             trainers: placement.trainers,

@@ -19,7 +19,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::TICK;
 use super::coordinator::Coordinator;
-use super::cuts;
 use super::departure::Departure;
 use super::listen::listen;
 use super::member::{Member, send_signs_of_life};
@@ -29,9 +28,9 @@ use super::over_before::OverBefore;
 use super::ps_snapshots::PsSnapshots;
 use super::start_state::StartState;
 use super::timelines::{self, ProcessTimeline};
-use crate::checkpoint::{CutPoint, EndRun, KeptWriter, MadeCheckpoints, SharedCut};
+use crate::checkpoint::MadeCheckpoints;
+use crate::columns::sampled_settings::SampledSettings;
 use crate::context::Context;
-use crate::sampled_settings::SampledSettings;
 
 /// The coordinator's default port.
 pub const DEFAULT_PORT: u16 = 7600;
@@ -40,7 +39,7 @@ pub const DEFAULT_PORT: u16 = 7600;
 const END_OF_THE_RUN: Duration = Duration::from_secs(3);
 
 /// A process that does not reach a ps or a trainer goes on trying for this long after the process, or the run, was told to end.
-pub(super) const UNREACHED: Duration = Duration::from_secs(5);
+pub(crate) const UNREACHED: Duration = Duration::from_secs(5);
 
 /// The place of one process in a run.
 #[derive(Clone, Debug)]
@@ -127,12 +126,12 @@ impl ClusterProcess {
     }
 
     /// Whether the process has taken part in an attempt of the run, or is about to. `attempt` of [`take_part`](Self::take_part) asks.
-    pub(super) fn has_joined_before(&self) -> bool {
+    pub(crate) fn has_joined_before(&self) -> bool {
         self.signs_of_life.get().is_some()
     }
 
     /// The fault of a process that was told to end, if it was.
-    pub(super) fn told_to_end(&self) -> Option<Fault> {
+    pub(crate) fn told_to_end(&self) -> Option<Fault> {
         told((self.stop)(), members::name((self.config.role, self.config.rank)))
     }
 
@@ -163,9 +162,9 @@ pub struct ClusterSession {
     /// If the coordinator is in this process, makes it look for missing and silent members.
     _ticks: Option<AbortOnDropHandle<()>>,
     /// The coordinator, if it is in this process.
-    pub(super) coordinator: Option<Coordinator>,
+    pub(crate) coordinator: Option<Coordinator>,
     /// What this process knows of the checkpoints of the run.
-    pub(super) made: MadeCheckpoints,
+    pub(crate) made: MadeCheckpoints,
     health: Health,
     stop: Stop,
     /// The run goes on without this process, if it can.
@@ -420,7 +419,7 @@ impl ClusterSession {
     }
 
     /// Why this process need not wait any more: the run has failed, or this process was told to end.
-    pub(super) fn ends(&self) -> Option<Fault> {
+    pub(crate) fn ends(&self) -> Option<Fault> {
         match self.status().phase {
             RunPhase::Failed(failure) => Some(failure.fault()),
             _ => told((self.stop)(), self.name()),
@@ -447,41 +446,6 @@ impl ClusterSession {
                 && let RunPhase::Failed(failure) = &status.phase
             {
                 pipeline.kill(failure.fault());
-            }
-        });
-    }
-
-    /// Stops this trainer whenever a checkpoint is cut over all trainers, until the handle is dropped. With an exact order, `keeper` writes
-    /// its kept gradients.
-    pub(crate) fn follow_cuts(&self, shared: Arc<SharedCut>, keeper: Option<KeptWriter>) -> AbortOnDropHandle<()> {
-        AbortOnDropHandle::new(self.io.spawn(cuts::follow(self.member.clone(), shared, keeper)))
-    }
-
-    /// Tells `cut_point` what is read, once a reader has listed it, and which windows are done. Ends the run with a checkpoint when
-    /// it drains, if this trainer makes them.
-    pub(crate) fn watch_for_checkpoints(&self, cut_point: Arc<CutPoint>, end_run: Option<EndRun>, pipeline: Control) {
-        let mut status = self.member.subscribe();
-        self.io.spawn(async move {
-            let mut told = false;
-            loop {
-                let (data, phase) = {
-                    let status = status.borrow_and_update();
-                    cut_point.windows_counted(status.first_open);
-                    (status.data.clone(), status.phase.clone())
-                };
-                if let (Some(data), false) = (data, told) {
-                    told = true;
-                    if let Err(fault) = cut_point.reads(&data) {
-                        pipeline.kill(fault);
-                    }
-                }
-                if let (RunPhase::Draining, Some(end_run)) = (&phase, &end_run) {
-                    end_run.end_run_with_checkpoint();
-                }
-                // An error means that this process ends.
-                if matches!(phase, RunPhase::Failed(_) | RunPhase::Over) || status.changed().await.is_err() {
-                    return;
-                }
             }
         });
     }

@@ -6,7 +6,7 @@ use forebay_job::Job;
 use super::members::Role;
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest, Found, OriginCheckpoint};
 use crate::context::Context;
-use crate::model_folder::Predecessor;
+use crate::predecessor::Predecessor;
 
 /// What a process loads before it joins.
 pub(crate) enum StartState {

@@ -9,11 +9,11 @@ use forebay_ps::{ExportBlock, Storage};
 
 use super::{DeltaManifest, FORMAT, VERSION, check_values, keys_only};
 use crate::model::Model;
+use crate::model::model_version::{ModelVersion, RowsHash};
+use crate::model::sorted_rows::{PAGE, SortedRows};
 use crate::model_folder::checked::{CheckedWriter, cannot_write};
 use crate::model_folder::{MANIFEST, TableColumns, begin_replacing, dense_file, table_file};
-use crate::model_version::{ModelVersion, RowsHash};
 use crate::signed_json;
-use crate::sorted_rows::{PAGE, SortedRows};
 
 const CHANGED: &str = "changed.parquet";
 const REMOVED: &str = "removed.parquet";

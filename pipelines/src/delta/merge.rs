@@ -8,8 +8,8 @@ use futures::executor::block_on;
 
 use super::{Delta, ModelVersions};
 use crate::model::Model;
-use crate::model_version::{ModelVersion, RowsHash};
-use crate::sorted_rows::{each_page, hash_of};
+use crate::model::model_version::{ModelVersion, RowsHash};
+use crate::model::sorted_rows::{each_page, hash_of};
 
 impl Model {
     /// This model with a delta applied: a model of the version that the delta names, or one that approximates it, without the state of

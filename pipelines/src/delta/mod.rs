@@ -12,6 +12,8 @@
 //!
 //! A rounded delta has the parts of several values, such as embeddings, in f16 or int8. It gives a model that approximates the new version
 //! ([`ModelVersions`]), from which the next delta leads on. A rounded row is always the exact row, rounded once, so errors do not add up.
+//!
+//! Read in this order: `make.rs`, `merge.rs` (applies deltas), `model_versions.rs` (before and after).
 
 mod make;
 mod merge;
@@ -28,8 +30,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::model_versions::ModelVersions;
 use crate::context::Context;
+use crate::model::model_version::ModelVersion;
 use crate::model_folder::{FileEntry, MANIFEST, TableColumns, checked, dense_file, table_file};
-use crate::model_version::ModelVersion;
 use crate::{signed_json, versioned_json};
 
 const FORMAT: &str = "forebay delta";

@@ -5,7 +5,7 @@ use std::fmt;
 use forebay_actors::Fault;
 
 use crate::model::Model;
-use crate::model_version::ModelVersion;
+use crate::model::model_version::ModelVersion;
 
 /// The versions of a model. A delta leads on from either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,10 +20,10 @@ use proptest::prelude::*;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::*;
-use crate::job_model::JobModel;
+use crate::dense_model::job_model::JobModel;
 use crate::model::Model;
+use crate::model::sorted_rows::each_page;
 use crate::serving::ServingModel;
-use crate::sorted_rows::each_page;
 
 /// A linear weight, and an embedding of three values.
 type Rows = BTreeMap<u64, [f32; 4]>;

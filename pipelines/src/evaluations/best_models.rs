@@ -12,9 +12,9 @@ use forebay_actors::{Domain, Fault};
 use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder, is_in};
 use forebay_job::Job;
 
-use super::points::EvaluationPoint;
 use crate::checkpoint::may_go_on_as;
 use crate::context::Context;
+use crate::metrics::evaluation_points::EvaluationPoint;
 use crate::model::Model;
 use crate::model_folder::checked::{self, CheckedWriter, cannot_write};
 use crate::model_folder::{FileEntry, MANIFEST, Manifest, check_place};
@@ -127,7 +127,7 @@ impl BestModels {
     }
 
     /// The folder of the model of evaluation `at`.
-    pub(super) fn folder_of(&self, at: usize) -> Option<String> {
+    pub(crate) fn folder_of(&self, at: usize) -> Option<String> {
         self.place_of(at).map(|place| place.folder.clone())
     }
 
@@ -136,7 +136,7 @@ impl BestModels {
     ///
     /// # Errors
     /// The manifest is damaged; a fault of the disk, which may be unmounted, or of the store.
-    pub(super) fn lost(&self, at: usize) -> Result<Option<&str>, Fault> {
+    pub(crate) fn lost(&self, at: usize) -> Result<Option<&str>, Fault> {
         let Some(Place { folder, files, .. }) = self.place_of(at) else { return Ok(None) };
         let open = self.open_kept(folder)?;
         let is_there = open.has(MANIFEST)? && Manifest::read_in(&open)?.files().eq(files);
@@ -160,13 +160,13 @@ impl BestModels {
     ///
     /// # Errors
     /// A user fault if a file of it is damaged or missing; a fault of the disk or the store.
-    pub(super) fn verify(&self, at: usize) -> Result<(), Fault> {
+    pub(crate) fn verify(&self, at: usize) -> Result<(), Fault> {
         let (place, from) = self.open_place(at)?;
         place.files.iter().try_for_each(|entry| checked::verify(&from, entry))
     }
 
     /// The model of evaluation `at` is damaged. Returns whether another place has it, too, which is then used.
-    pub(super) fn has_copy(&mut self, at: usize) -> bool {
+    pub(crate) fn has_copy(&mut self, at: usize) -> bool {
         let mut holders = self.places.iter_mut().chain([&mut self.output]).filter(|place| place.holds == Some(at));
         let (damaged, copy) = (holders.next(), holders.next().is_some());
         if let Some(damaged) = damaged.filter(|_| copy) {
@@ -179,7 +179,7 @@ impl BestModels {
     ///
     /// # Errors
     /// A file of it has changed since it was [verified](Self::verify); a fault of the disk or the store.
-    pub(super) fn copy(&self, at: usize, to: &Folder) -> Result<Manifest, Fault> {
+    pub(crate) fn copy(&self, at: usize, to: &Folder) -> Result<Manifest, Fault> {
         let (place, from) = self.open_place(at)?;
         let name = to.to_string();
         if is_in(&place.folder, &name) && is_in(&name, &place.folder) {
@@ -203,7 +203,7 @@ impl BestModels {
     }
 
     /// Removes the kept models, also models that killed processes left, and parts of them.
-    pub(super) fn remove(&mut self) -> Result<(), Fault> {
+    pub(crate) fn remove(&mut self) -> Result<(), Fault> {
         for place in &mut self.places {
             place.holds = None;
             let folder = open(&place.folder, &self.context)?;
@@ -231,7 +231,7 @@ mod tests {
     use forebay_job::RunEnd;
 
     use super::*;
-    use crate::training_summary::TrainingSummary;
+    use crate::metrics::training_summary::TrainingSummary;
 
     #[test]
     fn a_better_model_never_replaces_the_one_that_a_checkpoint_needs() {

@@ -15,12 +15,12 @@ use futures::executor::block_on;
 use tokio::sync::oneshot;
 
 use super::best_models::BestModels;
-use super::points::{EvaluationHistory, EvaluationPoint};
 use super::stopping;
 use crate::context::Context;
+use crate::metrics::evaluation_points::{EvaluationHistory, EvaluationPoint};
+use crate::metrics::quality::Evaluation;
+use crate::metrics::unknown_values::WarnedSlots;
 use crate::model::Model;
-use crate::quality::Evaluation;
-use crate::stages::WarnedSlots;
 
 /// The evaluations of one run while it trains.
 pub(crate) struct Evaluations {
@@ -29,71 +29,71 @@ pub(crate) struct Evaluations {
     requests: Mutex<Option<Sender<EvaluationRequest>>>,
     /// Until the thread has it.
     received: Mutex<Option<Receiver<EvaluationRequest>>>,
-    pub(super) shared: Arc<EvaluationState>,
+    pub(crate) shared: Arc<EvaluationState>,
 }
 
 /// Asks for an evaluation at this point. The look-up waits for the answer.
 pub(crate) struct EvaluationRequest {
-    pub(super) epochs: u32,
-    pub(super) answer: oneshot::Sender<Result<(), Fault>>,
+    pub(crate) epochs: u32,
+    pub(crate) answer: oneshot::Sender<Result<(), Fault>>,
 }
 
 /// What the thread changes.
 pub(crate) struct EvaluationState {
-    pub(super) job: Job,
+    pub(crate) job: Job,
     state: Mutex<EvaluationsState>,
     /// Set if the best model is kept. Locked while a model is saved, so that a checkpoint made meanwhile waits until it can say which model
     /// it needs. `state`, which is also read for the progress, is not locked then.
     best: Mutex<Option<BestModels>>,
     /// The run was told to end: nothing is tried again.
     told_to_end: AtomicBool,
-    pub(super) warned: WarnedSlots,
+    pub(crate) warned: WarnedSlots,
 }
 
 #[derive(Default)]
-pub(super) struct EvaluationsState {
-    pub(super) points: Vec<EvaluationPoint>,
+pub(crate) struct EvaluationsState {
+    pub(crate) points: Vec<EvaluationPoint>,
     /// The evaluations whose models are there: kept, or at the end of the run in memory. One of them is the best model.
-    pub(super) there: BTreeSet<usize>,
+    pub(crate) there: BTreeSet<usize>,
     /// Another program has taken the place of a best model.
-    pub(super) taken: bool,
+    pub(crate) taken: bool,
     /// The last evaluation that was due, if it was missed: rows and whole epochs before it.
     missed: Option<(u64, u32)>,
     /// The last best model could not be kept.
     not_kept: bool,
     /// Rows of the batches that were looked up.
     rows: u64,
-    pub(super) stopped: bool,
+    pub(crate) stopped: bool,
     /// The last point is after the last row, with all gradients applied.
-    pub(super) ended: bool,
+    pub(crate) ended: bool,
     /// Set while a barrier for an evaluation is under way.
-    pub(super) wants_dense: bool,
-    pub(super) dense: Option<DenseCopy>,
+    pub(crate) wants_dense: bool,
+    pub(crate) dense: Option<DenseCopy>,
     /// The evaluations of this process at the best and at the last point, with the index of each.
-    pub(super) at_best: Option<(usize, Evaluation)>,
-    pub(super) at_last: Option<(usize, Evaluation)>,
+    pub(crate) at_best: Option<(usize, Evaluation)>,
+    pub(crate) at_last: Option<(usize, Evaluation)>,
 }
 
 /// The dense parameters at a barrier.
-pub(super) struct DenseCopy {
-    pub(super) parameters: Vec<NamedTensor>,
+pub(crate) struct DenseCopy {
+    pub(crate) parameters: Vec<NamedTensor>,
     /// The state of their optimizer, if the job saves it.
-    pub(super) optimizer: Option<Vec<NamedTensor>>,
+    pub(crate) optimizer: Option<Vec<NamedTensor>>,
 }
 
 impl EvaluationsState {
     /// The index of the best evaluation of those whose models are there.
-    pub(super) fn best(&self, job: &Job) -> Option<usize> {
+    pub(crate) fn best(&self, job: &Job) -> Option<usize> {
         stopping::best_of(&job.evaluation, &self.points, |at| self.there.contains(&at))
     }
 
     /// The index of the last evaluation.
-    pub(super) fn last(&self) -> Option<usize> {
+    pub(crate) fn last(&self) -> Option<usize> {
         self.points.len().checked_sub(1)
     }
 
     /// Whether the last evaluation was made after this many rows.
-    pub(super) fn last_is_after(&self, rows: u64) -> bool {
+    pub(crate) fn last_is_after(&self, rows: u64) -> bool {
         self.points.last().is_some_and(|point| point.rows == rows)
     }
 
@@ -104,22 +104,22 @@ impl EvaluationsState {
 }
 
 impl EvaluationState {
-    pub(super) fn lock(&self) -> MutexGuard<'_, EvaluationsState> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, EvaluationsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn best(&self) -> MutexGuard<'_, Option<BestModels>> {
+    pub(crate) fn best(&self) -> MutexGuard<'_, Option<BestModels>> {
         self.best.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the run was told to end.
-    pub(super) fn told_to_end(&self) -> bool {
+    pub(crate) fn told_to_end(&self) -> bool {
         self.told_to_end.load(Ordering::SeqCst)
     }
 
     /// Adds an evaluation. Returns its index, and whether it is the best so far. If best models are kept, it is compared only with
     /// evaluations whose models are kept.
-    pub(super) fn add(&self, point: EvaluationPoint, evaluation: Evaluation) -> (usize, bool) {
+    pub(crate) fn add(&self, point: EvaluationPoint, evaluation: Evaluation) -> (usize, bool) {
         let (mut state, keeps) = (self.lock(), self.job.keeps_best());
         let at = state.points.len();
         state.points.push(point);
@@ -130,7 +130,7 @@ impl EvaluationState {
     }
 
     /// Whether this evaluation, after those that were added, reduces the learning rates.
-    pub(super) fn reduces_lr(&self, point: &EvaluationPoint) -> bool {
+    pub(crate) fn reduces_lr(&self, point: &EvaluationPoint) -> bool {
         stopping::reduces_lr_after(&self.job.evaluation, self.lock().points.iter().chain([point]))
     }
 
@@ -138,23 +138,23 @@ impl EvaluationState {
     ///
     /// # Errors
     /// A shard died.
-    pub(super) fn reduce_lr(&self, table: &TableClient) -> Result<(), Fault> {
+    pub(crate) fn reduce_lr(&self, table: &TableClient) -> Result<(), Fault> {
         let reductions = stopping::lr_reductions(&self.job.evaluation, &self.lock().points);
         reductions.map_or(Ok(()), |reductions| block_on(table.reduce_lr(&reductions)))
     }
 
     /// The evaluation that was due after `rows` rows and `epochs` whole epochs is missed. The next one gets only one try.
-    pub(super) fn miss(&self, rows: u64, epochs: u32) {
+    pub(crate) fn miss(&self, rows: u64, epochs: u32) {
         self.lock().missed = Some((rows, epochs));
     }
 
     /// Whether the last evaluation was missed.
-    pub(super) fn has_missed(&self) -> bool {
+    pub(crate) fn has_missed(&self) -> bool {
         self.lock().missed.is_some()
     }
 
     /// Whether the last best model could not be kept.
-    pub(super) fn has_not_kept(&self) -> bool {
+    pub(crate) fn has_not_kept(&self) -> bool {
         self.lock().not_kept
     }
 
@@ -162,7 +162,7 @@ impl EvaluationState {
     ///
     /// # Errors
     /// The fault of the disk or the store. The model does not count as there.
-    pub(super) fn keep(&self, at: usize, model: &Model) -> Result<(), Fault> {
+    pub(crate) fn keep(&self, at: usize, model: &Model) -> Result<(), Fault> {
         let (kept, there) = match self.best().as_mut() {
             Some(models) => (models.keep(at, model), models.held()),
             None => return Ok(()),
@@ -175,7 +175,7 @@ impl EvaluationState {
         kept
     }
 
-    pub(super) fn history(&self) -> EvaluationHistory {
+    pub(crate) fn history(&self) -> EvaluationHistory {
         let state = self.lock();
         let options = &self.job.evaluation;
         EvaluationHistory {
@@ -262,7 +262,7 @@ impl Evaluations {
     }
 
     /// No more evaluations are asked for, so the thread that evaluates ends.
-    pub(super) fn close_requests(&self) {
+    pub(crate) fn close_requests(&self) {
         *self.requests() = None;
     }
 

@@ -7,21 +7,13 @@
 //! ```
 //! While a batch is held, nothing changes the parameters, and scoring only reads them: the training is the same to the bit.
 //!
-//! Read in this order: `stopping.rs` (the rules, without IO), `points.rs` (what checkpoints store), `evaluations.rs` (what the
-//! stages share), `evaluator.rs` (the thread), `best_models.rs` (the folders), `trained.rs` (the end of the run).
-//! `checkpoints.rs` evaluates checkpoints in a process beside the run.
+//! Read in this order: `stopping.rs` (the rules, without IO), `evaluations.rs` (what the stages share), `best_models.rs` (the folders).
+//! `training/evaluator.rs` is the thread, `scoring/followed_checkpoints.rs` evaluates checkpoints in a process beside the run.
 
 mod best_models;
-mod checkpoints;
 #[allow(clippy::module_inception, reason = "the type that the module is about")]
-mod evaluations;
-mod evaluator;
-pub(crate) mod points;
-mod stopping;
-mod trained;
+pub(crate) mod evaluations;
+pub(crate) mod stopping;
 
 pub(crate) use best_models::folders as best_folders;
-pub use checkpoints::{CheckpointEvaluations, EvaluatedCheckpoint};
 pub(crate) use evaluations::Evaluations;
-pub(crate) use evaluator::Evaluator;
-pub use points::{EvaluationHistory, EvaluationPoint};

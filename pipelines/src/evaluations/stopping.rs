@@ -6,7 +6,7 @@ use forebay_actors::Fault;
 use forebay_base::LrReductions;
 use forebay_job::{EvaluateEvery, EvaluationMetric, EvaluationOptions, ReduceLrOnPlateau};
 
-use crate::evaluations::EvaluationPoint;
+use crate::metrics::evaluation_points::EvaluationPoint;
 
 /// Whether an evaluation is due after `rows` rows and `epochs` whole epochs. `last`: the same of the last one, which was made or missed.
 pub(super) fn is_due(every: EvaluateEvery, last: Option<(u64, u32)>, rows: u64, epochs: u32) -> bool {
@@ -22,7 +22,7 @@ pub(super) fn is_due(every: EvaluateEvery, last: Option<(u64, u32)>, rows: u64, 
 ///
 /// # Errors
 /// A user fault that names the metric.
-pub(super) fn check_first(options: &EvaluationOptions, point: &EvaluationPoint) -> Result<(), Fault> {
+pub(crate) fn check_first(options: &EvaluationOptions, point: &EvaluationPoint) -> Result<(), Fault> {
     match point.value(options.metric) {
         Some(_) => Ok(()),
         None => Err(Fault::user(format!(
@@ -33,7 +33,7 @@ pub(super) fn check_first(options: &EvaluationOptions, point: &EvaluationPoint) 
 }
 
 /// The index of the best of these evaluations; of equal ones, the first. `None`: none has a value of the metric.
-pub(super) fn best(options: &EvaluationOptions, points: &[EvaluationPoint]) -> Option<usize> {
+pub(crate) fn best(options: &EvaluationOptions, points: &[EvaluationPoint]) -> Option<usize> {
     best_of(options, points, |_| true)
 }
 
@@ -54,7 +54,7 @@ pub(super) fn best_of(
 }
 
 /// Whether the training stops after these evaluations: the last `patience` ones brought no improvement.
-pub(super) fn stops_after(options: &EvaluationOptions, points: &[EvaluationPoint]) -> bool {
+pub(crate) fn stops_after(options: &EvaluationOptions, points: &[EvaluationPoint]) -> bool {
     let Some(patience) = options.patience else { return false };
     let without = improvements(options, points).fold(0, |without, improves| if improves { 0 } else { without + 1 });
     without >= patience

@@ -11,6 +11,8 @@
 //!   tables/NAME/...                with `[tables]`: the same of the table NAME
 //! ```
 //! It appears whole or not at all. [`Model::export`] blocks on the store.
+//!
+//! `npy.rs` writes numpy arrays.
 
 mod npy;
 
@@ -26,12 +28,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::model_fault;
 use crate::model::Model;
+use crate::model::model_version::ModelVersion;
+use crate::model::sorted_rows;
+use crate::model::sorted_rows::{PAGE, SortedRows};
 use crate::model_folder::checked::{CheckedWriter, cannot_write};
 use crate::model_folder::table_file::TableWriter;
 use crate::model_folder::{FileEntry, MANIFEST, TableColumns, begin_replacing};
-use crate::model_version::ModelVersion;
 use crate::signed_json;
-use crate::sorted_rows::{self, PAGE, SortedRows};
 
 const FORMAT: &str = "forebay export";
 /// Version of the format. It grows with every change that readers would not expect. Version 2: slots whose values have weights. Version 3:

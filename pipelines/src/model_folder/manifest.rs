@@ -11,10 +11,10 @@ use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
-use crate::checkpoint::CheckpointManifest;
+use crate::checkpoint_name;
+use crate::metrics::training_summary::TrainingSummary;
 use crate::model::Model;
-use crate::model_version::ModelVersion;
-use crate::training_summary::TrainingSummary;
+use crate::model::model_version::ModelVersion;
 use crate::{signed_json, versioned_json};
 
 /// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with groups. Version 3: slots whose
@@ -83,7 +83,7 @@ fn not_a_model(folder: &OpenFolder) -> Fault {
         ));
     }
     let files = folder.files().unwrap_or_default();
-    let has_checkpoints = files.iter().any(|(name, _)| CheckpointManifest::number_of(name).is_some());
+    let has_checkpoints = files.iter().any(|(name, _)| checkpoint_name::number_of(name).is_some());
     let instead = if has_checkpoints {
         "it has checkpoints: `forebay eval --follow` evaluates them, and `forebay train --resume` goes on to a model"
     } else {
@@ -103,7 +103,7 @@ pub(crate) fn may_hold(folder: &OpenFolder, format: &str) -> Result<bool, Fault>
 
 impl TableEntry {
     /// The files of rows, then the files of the keys that wait.
-    pub(super) fn all_files(&self) -> impl Iterator<Item = &FileEntry> {
+    pub(crate) fn all_files(&self) -> impl Iterator<Item = &FileEntry> {
         self.files.iter().chain(&self.absent)
     }
 }

@@ -19,13 +19,16 @@
 //! [`forebay_connectors::staged`]). Loading verifies every checksum first.
 //!
 //! [`Model::save`] and [`Model::load`] block on the store, so a stage must not call them.
+//!
+//! Read in this order: `manifest.rs`, `checked.rs` (files with checksums), `table_file.rs` with `table_columns.rs` and `part_columns.rs`,
+//! `absent_file.rs` with `row_stream.rs` (keys that wait), `dense_file.rs`, `replaced.rs` (a folder that is replaced while it is read),
+//! `rest.rs` (what a killed process leaves).
 
 pub(crate) mod absent_file;
 pub(crate) mod checked;
 pub(crate) mod dense_file;
 mod manifest;
 mod part_columns;
-mod predecessor;
 pub(crate) mod replaced;
 mod rest;
 pub(crate) mod row_stream;
@@ -43,11 +46,9 @@ use futures::executor::block_on;
 pub use self::checked::FileEntry;
 pub(crate) use self::manifest::{MANIFEST, may_hold};
 pub use self::manifest::{Manifest, TableEntry};
-pub use self::predecessor::check_predecessor;
-pub(crate) use self::predecessor::{Predecessor, job_to_read};
 pub(crate) use self::table_columns::TableColumns;
 use crate::context::Context;
-use crate::job_model::JobModel;
+use crate::dense_model::job_model::JobModel;
 use crate::model::Model;
 
 const DENSE: &str = "dense.safetensors";

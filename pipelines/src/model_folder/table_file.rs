@@ -158,7 +158,7 @@ impl<'a> TableWriter<'a> {
 
 /// Puts the rows of a file into the shards of `table`: all of them, or those that this process holds. With `state`, their
 /// optimizers go on with the state of the file.
-pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &TableClient) -> Result<(), Fault> {
+pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &TableClient) -> Result<(), Fault> {
     if entry.absent.is_some() && entry.rows != Some(0) {
         return absent_file::read(folder, entry, table);
     }

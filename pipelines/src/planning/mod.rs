@@ -8,8 +8,8 @@
 //! files, no clock, no network.
 //!
 //! Read in this order: `profile.rs` (the measurements), `demand.rs` (the cost of a row), `traffic.rs` (bytes on the links), `options.rs`
-//! (the assumptions), `bounds.rs` (the speed of given machines), `growth.rs` (the number of keys), `search.rs` (the fewest machines),
-//! `run_plan.rs` (the result).
+//! with `assumption.rs` (the assumptions), `bounds.rs` (the speed of given machines), `growth.rs` (the number of keys), `tables.rs`
+//! (memory), `search.rs` (the fewest machines), `run_plan.rs` (the result).
 
 mod assumption;
 mod bounds;

@@ -4,7 +4,7 @@ use forebay_actors::{Fault, Report, StageReport, Verdict, counted};
 use forebay_job::Job;
 use serde::Deserialize;
 
-use crate::process_report::ProcessReport;
+use crate::metrics::process_report::ProcessReport;
 
 /// The version of the fields that a plan reads.
 const VERSION: u64 = 1;

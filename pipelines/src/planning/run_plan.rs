@@ -17,9 +17,9 @@ use super::options::{MachineKind, PlanOptions, ROLES};
 use super::profile::RunProfile;
 use super::search::{cheapest, cheapest_run};
 use super::tables;
-use crate::dense_memory::DenseMemory;
-use crate::job_model::JobModel;
-use crate::registry::Registry;
+use crate::dense_model::dense_memory::DenseMemory;
+use crate::dense_model::job_model::JobModel;
+use crate::extension::registry::Registry;
 
 /// The plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]

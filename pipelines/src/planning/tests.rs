@@ -7,7 +7,7 @@ use forebay_job::{FeatureScale, Job, Transform};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::registry::Registry;
+use crate::extension::registry::Registry;
 
 const ROWS: u64 = 1_000_000;
 const BATCHES: u64 = 1000;

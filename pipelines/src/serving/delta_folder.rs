@@ -12,7 +12,7 @@ use super::failed::Failed;
 use super::outage::Outage;
 use crate::context::Context;
 use crate::delta::{DeltaManifest, ModelVersions};
-use crate::model_version::ModelVersion;
+use crate::model::model_version::ModelVersion;
 
 /// Known manifests that a look at a store reads again, because another delta may have replaced one.
 const READ_AGAIN: usize = 1;

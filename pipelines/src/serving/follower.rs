@@ -12,8 +12,8 @@ use super::outage::Outage;
 use super::serving_model::ServingModel;
 use crate::context::Context;
 use crate::delta::{Delta, ModelVersions};
+use crate::model::model_version::ModelVersion;
 use crate::model_folder::{MANIFEST, Manifest};
-use crate::model_version::ModelVersion;
 
 /// Follows a model folder and a folder of deltas.
 pub struct Follower {

@@ -10,6 +10,11 @@
 //!
 //! A [`ServingModel`] never changes. A delta makes another one, which shares all rows except the changed ones. One model scores all of a
 //! request, so the request sees the old rows or the new ones, never a mix, and never waits for a new model.
+//!
+//! Read in this order: `request_rows.rs`, `json_rows.rs` with `json_column.rs` and `json_cell.rs`, `arrow_rows.rs`, `column_order.rs`,
+//! `serving_columns.rs` and `request_size.rs` (the rows of a request); `serving_model.rs` with `serving_rows.rs`; `row_scorer.rs`,
+//! `scoring_threads.rs` with `score_queue.rs` and `split_batch.rs`; `score_exchange.rs` (Arrow Flight); `follower.rs` with
+//! `delta_folder.rs`, `failed.rs` and `outage.rs` (newer versions).
 
 mod arrow_rows;
 mod column_order;

@@ -14,9 +14,9 @@ use super::score_queue::ScoreQueue;
 use super::serving_model::ServingModel;
 use super::split_batch::SplitBatch;
 use super::{arrow_rows, json_rows};
+use crate::columns::score_columns::{SCORE, ScoreColumns};
 use crate::fault::model_fault;
-use crate::model_version::ModelVersion;
-use crate::score_columns::{SCORE, ScoreColumns};
+use crate::model::model_version::ModelVersion;
 
 /// The scores of a request.
 #[derive(Clone, Debug, PartialEq, Serialize)]

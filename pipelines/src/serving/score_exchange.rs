@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::request_rows::RequestRows;
 use super::row_scorer::Scores;
 use super::scoring_threads::ScoringThreads;
-use crate::model_version::ModelVersion;
+use crate::model::model_version::ModelVersion;
 
 /// The path of the exchange.
 const SCORE: &str = "score";

@@ -45,7 +45,7 @@ pub(super) struct ServingColumn {
 }
 
 impl ServingColumns {
-    /// `types` and `lists` as in [`TrainingSummary`](crate::TrainingSummary).
+    /// `types` and `lists` as in [`TrainingSummary`](crate::metrics::training_summary::TrainingSummary).
     pub(super) fn new(columns: &Columns, types: &BTreeMap<String, ColumnType>, lists: &BTreeSet<String>) -> Self {
         let hex = columns.slots.iter().filter(|slot| slot.kind == SlotKind::Hex);
         let hex: HashSet<&String> = hex.map(|slot| &slot.column).collect();

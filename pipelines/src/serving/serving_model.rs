@@ -12,13 +12,13 @@ use forebay_ps::Table;
 
 use super::serving_columns::ServingColumns;
 use super::serving_rows::ServingRows;
+use crate::columns::trained_types::{TrainedTypes, job_as_trained};
 use crate::context::Context;
 use crate::delta::{Delta, ModelVersions};
+use crate::dense_model::job_model::JobModel;
 use crate::fault::model_fault;
-use crate::job_model::JobModel;
+use crate::model::model_version::{ModelVersion, RowsHash};
 use crate::model_folder::{Manifest, TableColumns, checked, dense_file, replaced, table_file};
-use crate::model_version::{ModelVersion, RowsHash};
-use crate::trained_types::{TrainedTypes, job_as_trained};
 
 /// A model that scores rows for requests. It has no state of optimizers, and it never changes.
 pub struct ServingModel {

@@ -9,9 +9,9 @@ use forebay_ps::{PushId, Round, TableClient};
 use futures::future::{BoxFuture, ready, try_join};
 use futures::{FutureExt, TryFutureExt};
 
-use crate::exact_order::{Due, ExactOrder};
-use crate::participation::Participation;
-use crate::rounds_end::RoundsEnd;
+use super::participation::Participation;
+use super::rounds_end::RoundsEnd;
+use crate::order::exact_order::{Due, ExactOrder};
 
 /// Pushes gradients as this process takes part in the run.
 #[derive(Clone)]

@@ -25,18 +25,22 @@ use futures::future::{BoxFuture, ready};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::participation::Participation;
 use super::*;
+use crate::Staleness;
 use crate::cluster::batches::lease_progress::LeaseProgress;
 use crate::cluster::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use crate::cluster::batches::send_queue::SendQueue;
 use crate::cluster::lease_client::LostLeases;
 use crate::cluster::{RunPhase, RunStatus};
-use crate::dense::DenseStore;
-use crate::leased_rows::{LeasedRows, NotedLeases};
-use crate::participation::Participation;
-use crate::source_progress::{SourceProgress, Watched};
-use crate::statistics::Measure;
-use crate::{JobModel, Progress, Registry, Staleness};
+use crate::dense_model::dense_store::DenseStore;
+use crate::dense_model::job_model::JobModel;
+use crate::extension::drop_rows::DropRows;
+use crate::extension::leased_rows::{LeasedRows, NotedLeases};
+use crate::extension::registry::Registry;
+use crate::extension::source_progress::{SourceProgress, Watched};
+use crate::metrics::progress::Progress;
+use crate::sampling::statistics::Measure;
 
 /// Two slots of one key space; the label of every ninth row is no label.
 fn rows() -> Vec<Rows> {
@@ -179,7 +183,7 @@ fn the_halves_of_batch() {
 fn lookup_and_train() {
     check_stage(|| Lookup::read_only(&table()), batches);
     check_stage(|| Lookup::for_training(&table(), &Staleness::new(20)), batches);
-    // With an exact order or look-ahead the stage does not stand alone: it waits for what `push` does. `exact_order.rs` and
+    // With an exact order or look-ahead the stage does not stand alone: it waits for what `push` does. `order/exact_order.rs` and
     // `tests/checkpoint` test them together.
     check_stage(train, looked_up);
 }

@@ -8,7 +8,7 @@ use forebay_models::StepOutput;
 use forebay_models::transfer::{DeviceOutput, QueuedStep};
 
 use crate::fault::model_fault;
-use crate::progress::Progress;
+use crate::metrics::progress::Progress;
 use crate::trainer_count::TrainerCount;
 
 use super::train::Steps;

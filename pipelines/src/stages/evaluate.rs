@@ -7,9 +7,9 @@ use forebay_batches::{KeptRows, ReadyBatch};
 use forebay_job::EvaluationOptions;
 use forebay_models::{GroupedAuc, LabelRows, auc_grouped, label_column, sigmoid};
 
-use super::row_groups::RowGroups;
 use super::scorer::Scorer;
-use crate::quality::{Evaluation, Gauc, Slice, left_out};
+use crate::metrics::quality::{Evaluation, Gauc, Slice, left_out};
+use crate::sources::row_groups::RowGroups;
 
 /// Most slices of a column.
 const SLICES: usize = 50;

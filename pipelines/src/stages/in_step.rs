@@ -9,12 +9,13 @@ use forebay_job::Job;
 use forebay_ps::{Init, Optimizer, PartConfig, PushId, Round, TableClient, TableConfig, Trainer, start_table};
 use tokio::sync::{mpsc, watch};
 
+use super::participation::{Membership, Participation};
+use super::rounds_end::RoundsEnd;
 use super::{Lookup, Push};
 use crate::cluster::{RunPhase, RunStatus};
-use crate::exact_order::ExactOrder;
-use crate::participation::{BatchRecord, Membership, Participation};
-use crate::rounds_end::RoundsEnd;
-use crate::step_order::StepOrder;
+use crate::order::batch_record::BatchRecord;
+use crate::order::exact_order::ExactOrder;
+use crate::order::step_order::StepOrder;
 
 const STEPS: u64 = 12;
 

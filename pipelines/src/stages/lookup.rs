@@ -2,7 +2,8 @@
 //!
 //! Tickets bound how far look-ups run ahead of pushes. If the shards are behind a network, replicas of the stage keep one batch
 //! in flight for each ticket. With exact staleness the stage also pushes, so that look-ups and pushes are in one order: see
-//! `exact_order.rs`. In step with other trainers, a pull follows right behind the push whose round it must see: see `step_order.rs`.
+//! `order/exact_order.rs`. In step with other trainers, a pull follows right behind the push whose round it must see: see
+//! `order/step_order.rs`.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use forebay_ps::TableClient;
 use futures::future::{Either, select, try_join};
 
 use super::apply::{Apply, RoundPush};
+use super::participation::{Participation, Start};
+use super::rounds_end::RoundsEnd;
 use crate::evaluations::Evaluations;
-use crate::exact_order::ExactOrder;
-use crate::look_ahead::LookAhead;
-use crate::participation::{Participation, Start};
-use crate::rounds_end::RoundsEnd;
-use crate::step_order::StepOrder;
+use crate::order::exact_order::ExactOrder;
+use crate::order::look_ahead::LookAhead;
+use crate::order::step_order::StepOrder;
 
 /// The reason in the ledger of rows that a resumed run reads again.
 pub(crate) const TRAINED_BEFORE: &str = "trained on before the run was resumed";

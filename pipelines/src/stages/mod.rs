@@ -2,32 +2,34 @@
 //!
 //! Training is [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`]. [`Evaluate`], [`Predict`] or `Embed` replaces the last two in
 //! evaluation and prediction. With `train.transfers = "apart"`, [`Upload`] → [`TrainOnDevice`] → [`Download`] replace [`Train`].
+//!
+//! Read in this order: `lookup.rs`, `train.rs` (on a device `upload.rs`, `train_on_device.rs`, `download.rs`), `push.rs` with `apply.rs`;
+//! `state_output.rs`. In a cluster: `ship.rs` (of a reader), `receive.rs`, `refresh.rs`, `participation.rs` and `rounds_end.rs`. Without
+//! training: `scorer.rs`, `evaluate.rs`, `predict.rs`, `embed.rs`.
 
 mod apply;
 #[cfg(test)]
 mod conformance;
 mod download;
-mod drop_rows;
 mod embed;
 mod evaluate;
 #[cfg(test)]
 mod in_step;
 mod lookup;
+pub(crate) mod participation;
 mod predict;
 mod push;
 mod receive;
 mod refresh;
-mod row_groups;
+pub(crate) mod rounds_end;
 mod scorer;
 mod ship;
 mod state_output;
 mod train;
 mod train_on_device;
-mod unknown_values;
 mod upload;
 
 pub use download::Download;
-pub use drop_rows::DropRows;
 pub(crate) use embed::{Embed, VECTOR};
 pub use evaluate::Evaluate;
 pub use forebay_batches::{BatchPlan, Batcher, Parse};
@@ -37,11 +39,9 @@ pub use predict::{Predict, PredictedRows};
 pub use push::Push;
 pub(crate) use receive::Receive;
 pub(crate) use refresh::Refresh;
-pub(crate) use row_groups::check_groups;
 pub use scorer::Scorer;
 pub(crate) use ship::Ship;
 pub(crate) use state_output::{OptimizerState, StateOutput};
 pub use train::{ModelMaker, Train};
 pub use train_on_device::TrainOnDevice;
-pub(crate) use unknown_values::{UnknownValues, WarnedSlots};
 pub use upload::Upload;

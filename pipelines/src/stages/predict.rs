@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::scorer::Scorer;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
-use crate::score_columns::ScoreColumns;
+use crate::columns::score_columns::ScoreColumns;
 
 /// How many rows a prediction wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,7 +3,7 @@
 //! When all are applied, the batch is done and its ticket is freed. If the shards are behind a network, replicas of the stage
 //! keep several batches in flight.
 //!
-//! A trainer in step with others lets the next look-up follow its push before the answer: see `step_order.rs`.
+//! A trainer in step with others lets the next look-up follow its push before the answer: see `order/step_order.rs`.
 //!
 //! With exact staleness the stage only keeps the gradients, and the look-up pushes them when they are due. A batch is done when its
 //! gradients are kept: every checkpoint has the kept gradients, and the run does not end before they are applied.
@@ -15,10 +15,10 @@ use forebay_batches::GradBatch;
 use forebay_ps::TableClient;
 
 use super::apply::Apply;
-use crate::exact_order::ExactOrder;
-use crate::look_ahead::LookAhead;
-use crate::participation::Participation;
-use crate::step_order::StepOrder;
+use super::participation::Participation;
+use crate::order::exact_order::ExactOrder;
+use crate::order::look_ahead::LookAhead;
+use crate::order::step_order::StepOrder;
 
 /// The `push` sink.
 #[derive(Clone)]

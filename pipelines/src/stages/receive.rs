@@ -9,11 +9,11 @@ use forebay_batches::wire::columns;
 use forebay_batches::{BatchId, ReadyBatch, Ticket, TrainBatch};
 use tokio::sync::watch;
 
-use crate::checkpoint::CutPoint;
+use super::participation::Participation;
+use crate::checkpointer::cut::CutPoint;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::{RunPhase, RunStatus};
-use crate::participation::Participation;
-use crate::process_report::LOST_READERS;
+use crate::metrics::process_report::LOST_READERS;
 
 /// A batch that trainers receive: a [`TrainBatch`], or a [`ReadyBatch`] if readers look up rows.
 pub(crate) trait Receivable: Batch {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_batches::ReadyBatch;
 
-use crate::dense::DenseStore;
-use crate::participation::Participation;
+use super::participation::Participation;
+use crate::dense_model::dense_store::DenseStore;
 
 /// The `refresh` stage.
 pub(crate) struct Refresh {

@@ -5,8 +5,8 @@ use forebay_batches::ReadyBatch;
 use forebay_models::DenseModel;
 
 use super::train::ModelMaker;
-use super::unknown_values::UnknownValues;
 use crate::fault::model_fault;
+use crate::metrics::unknown_values::UnknownValues;
 
 /// A model that scores batches, for [`Evaluate`](super::Evaluate) and [`Predict`](super::Predict).
 pub struct Scorer {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebay_actors::{BarrierNumber, Fault, StageCx};
 use forebay_models::{DenseModel, ModelError, NamedTensor};
 
-use crate::checkpoint::CutPoint;
+use crate::checkpointer::cut::CutPoint;
 use crate::evaluations::Evaluations;
 use crate::fault::model_fault;
 

@@ -7,7 +7,7 @@ use forebay_models::{DenseModel, ModelError, StepOutput};
 
 use super::state_output::StateOutput;
 use crate::fault::model_fault;
-use crate::progress::Progress;
+use crate::metrics::progress::Progress;
 use crate::trainer_count::TrainerCount;
 
 /// Makes the model, on the thread that will use it.

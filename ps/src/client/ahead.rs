@@ -10,9 +10,9 @@ use crate::buffers::Asked;
 use crate::endpoint::Endpoint;
 use crate::half_block;
 use crate::push::{PushId, Stamp};
-use crate::remote::Wire;
 use crate::route::gather;
 use crate::shard::Call;
+use crate::wire::messages::Wire;
 
 impl TableClient {
     /// The round trip of a small request to the farthest process that holds shards.

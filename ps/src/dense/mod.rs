@@ -21,10 +21,10 @@ use forebay_net::{Message, Peer, RequestStream, Resend, Retry};
 use futures::future::{BoxFuture, try_join_all};
 
 use crate::push::{AfterRound, PushId, PushOutcome, Round, Stamp, Trainer};
-use crate::remote::metadata::{Answer, Header, PullHeader};
-use crate::remote::row_columns::plain;
-use crate::remote::wire::{Shape, Wire};
-use crate::remote::{DEADLINE, RemotePs};
+use crate::wire::messages::{Shape, Wire};
+use crate::wire::metadata::{Answer, Header, PullHeader};
+use crate::wire::remote_ps::{DEADLINE, RemotePs};
+use crate::wire::row_columns::plain;
 use block::pushed;
 pub use block::{DenseBlock, DenseRule, NamedValues};
 pub use partition::blocks;

@@ -24,10 +24,10 @@ use serde::{Deserialize, Serialize};
 use super::block::{DenseBlock, NamedValues, pushed};
 use super::partition::{blocks, check_finite};
 use crate::push::{PushOutcome, Sender};
-use crate::remote::metadata::{Answer, PullHeader, Tail};
-use crate::remote::row_columns::{batch, plain_column};
-use crate::remote::wire::{MOST_VALUES, Shape, Wire, push_answer, read_push};
 use crate::remote::{check_acknowledge, check_member, sender};
+use crate::wire::messages::{MOST_VALUES, Shape, Wire, push_answer, read_push};
+use crate::wire::metadata::{Answer, PullHeader, Tail};
+use crate::wire::row_columns::{batch, plain_column};
 
 /// The dense values that a process holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -47,16 +47,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub(crate) mod metadata;
-mod own_widths;
-mod process;
-mod remote_ps;
-mod reply_times;
 mod request_handler;
-mod requests;
-pub(crate) mod row_columns;
 mod service;
-pub(crate) mod wire;
 
 use std::sync::Arc;
 
@@ -64,6 +56,8 @@ use forebay_actors::Fault;
 use forebay_net::{Peer, Retry};
 use futures::future::try_join_all;
 use serde_json::Value;
+pub use service::TableService;
+pub(crate) use service::{check_acknowledge, check_member, sender};
 
 use crate::client::TableClient;
 use crate::config::TableConfig;
@@ -71,13 +65,11 @@ use crate::endpoint::Endpoint;
 use crate::route::Route;
 use crate::start::MAX_SHARDS;
 use crate::table::Layout;
-pub(crate) use process::Process;
-pub(crate) use remote_ps::{DEADLINE, RemotePs};
-pub use reply_times::PsReplies;
-use requests::{HeldShards, TableName};
-pub use service::TableService;
-pub(crate) use service::{check_acknowledge, check_member, sender};
-pub use wire::Wire;
+pub use crate::wire::messages::Wire;
+use crate::wire::process::Process;
+use crate::wire::remote_ps::RemotePs;
+pub use crate::wire::reply_times::PsReplies;
+use crate::wire::requests::{HeldShards, TableName};
 
 /// Connects to the processes that hold a table: `peers` by their numbers. Each has an equal part of the keys, in any number of shards.
 ///

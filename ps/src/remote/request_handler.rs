@@ -8,13 +8,13 @@ use forebay_actors::Fault;
 use forebay_net::{Message, PendingAnswer};
 use futures::future::ready;
 
-use super::metadata::{Answer, PullHeader, Tail};
-use super::own_widths::{cut, pad};
-use super::process::shape;
-use super::row_columns::{batch, keys, rows};
-use super::wire::{Encoded, MOST_VALUES, Shape, Wire, columns, push_answer, pushed, read_push};
 use crate::client::TableClient;
 use crate::push::{PushOutcome, Sender};
+use crate::wire::messages::{Encoded, MOST_VALUES, Shape, Wire, columns, push_answer, pushed, read_push};
+use crate::wire::metadata::{Answer, PullHeader, Tail};
+use crate::wire::own_widths::{cut, pad};
+use crate::wire::process::shape;
+use crate::wire::row_columns::{batch, keys, rows};
 
 /// What the requests of an exchange ask for.
 #[derive(Clone, Copy)]

@@ -28,13 +28,13 @@ use forebay_net::{Caller, FlightInfo, Handler, Incoming, Message, Outgoing, answ
 use serde::Deserialize;
 
 use super::request_handler::{Kind, RequestHandler};
-use super::requests::{AcknowledgeTable, HeldShards, TableName, Ticket};
-use super::row_columns::{batch, key_field, keys_column, list_field, rows_column};
-use super::wire::{MOST_VALUES, Wire};
 use crate::client::TableClient;
 use crate::lifetime::Absent;
 use crate::push::Sender;
 use crate::table::ExportBlock;
+use crate::wire::messages::{MOST_VALUES, Wire};
+use crate::wire::requests::{AcknowledgeTable, HeldShards, TableName, Ticket};
+use crate::wire::row_columns::{batch, key_field, keys_column, list_field, rows_column};
 
 /// Floats of one message of an export.
 const PAGE_VALUES: usize = 1 << 20;

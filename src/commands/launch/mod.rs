@@ -40,8 +40,8 @@ use super::job_args::RunArgs;
 use crate::exit::{self, Ended};
 use crate::logs::Logs;
 use crate::net::SecurityFiles;
+use crate::pipelines::check_predecessor;
 use crate::pipelines::cluster::{Role, SupervisorClient, ended_before};
-use crate::pipelines::model_folder::check_predecessor;
 use crate::pipelines::{Context, check_checkpoints, preflight};
 use crate::report::ReportFiles;
 #[cfg(feature = "otel")]

@@ -14,19 +14,19 @@ use forebay_ps::{
 use futures::executor::block_on;
 
 use super::super::author::Author;
-use super::super::cut::{Cut, CutPoint, Kept, Shards};
 use super::super::cut_plan::CutPlan;
 use super::super::folder::CheckpointFolder;
 use super::super::load_rows;
 use super::super::made::MadeCheckpoints;
 use super::super::manifest::{CheckpointManifest, TrainPosition};
 use super::super::trained_batches::BatchOrder;
-use super::super::writer::{CheckpointWriter, Checkpoints};
+use crate::checkpointer::cut::{Cut, CutPoint, Kept, Shards};
+use crate::checkpointer::writer::{CheckpointWriter, Checkpoints};
+use crate::columns::run_types::RunTypes;
 use crate::context::Context;
+use crate::metrics::progress::Progress;
+use crate::metrics::running_metrics::RunningMetrics;
 use crate::model_folder::dense_file;
-use crate::progress::Progress;
-use crate::run_types::RunTypes;
-use crate::running_metrics::RunningMetrics;
 
 /// All bits of rows, keys without a row and dense parameters.
 #[derive(Debug, PartialEq)]
@@ -48,7 +48,7 @@ impl Contents {
 }
 
 /// With `with_lifetime`, keys wait for admission, and rows age and are removed.
-pub(in crate::checkpoint) fn config(with_lifetime: bool) -> TableConfig {
+pub(crate) fn config(with_lifetime: bool) -> TableConfig {
     let part = |name, dim, optimizer| PartConfig::new(name, dim, optimizer, Init::Zeros);
     let parts = vec![
         part("linear", 1, Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 }),

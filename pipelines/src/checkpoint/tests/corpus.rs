@@ -14,7 +14,7 @@ use super::pack::{NUMBER, pack, unpack};
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest};
 use crate::context::Context;
 use crate::fuzzing::read_checkpoint;
-use crate::running_metrics::RunningMetrics;
+use crate::metrics::running_metrics::RunningMetrics;
 
 /// What the corpus begins with.
 struct Seed {

@@ -15,4 +15,4 @@ mod ps_answers;
 mod shares;
 mod store_faults;
 
-pub(in crate::checkpoint) use chain::config;
+pub(crate) use chain::config;

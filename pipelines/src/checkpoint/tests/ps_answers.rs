@@ -13,18 +13,18 @@ use forebay_net::{Caller, Dialer, Handler, Health, Identity, Limits, Retry, Secu
 use forebay_ps::{Route, TableClient, start_shards};
 use futures::executor::block_on;
 
-use super::super::cut::{Cut, CutPoint, Kept, Shards};
 use super::super::made::MadeCheckpoints;
 use super::super::manifest::TrainPosition;
 use super::super::trained_batches::BatchOrder;
-use super::super::writer::{CheckpointWriter, Checkpoints};
 use super::chain::{Contents, batch, config, contents, fast_folder};
 use super::fail_points::{check, unnamed};
 use crate::checkpoint::CheckpointFolder;
+use crate::checkpointer::cut::{Cut, CutPoint, Kept, Shards};
+use crate::checkpointer::writer::{CheckpointWriter, Checkpoints};
 use crate::cluster::{PsSnapshots, SnapshotHandler};
+use crate::columns::run_types::RunTypes;
 use crate::context::Context;
-use crate::progress::Progress;
-use crate::run_types::RunTypes;
+use crate::metrics::progress::Progress;
 
 /// All rows, changes, changes, all rows.
 const CHECKPOINTS: u64 = 4;

@@ -12,6 +12,9 @@
 //!
 //! The queues and [`LeaseProgress`](lease_progress::LeaseProgress) are state machines without a clock and without IO. A *channel*
 //! is what connects one reader to one trainer: one or more streams that share credits.
+//!
+//! Read in this order: `send_queue.rs` and `lease_progress.rs` (of the reader), `channel.rs`, `handler.rs` and `receive_queue.rs` (of the
+//! trainer), `unreached.rs` (a trainer that a reader does not reach).
 
 pub(crate) mod channel;
 pub(crate) mod handler;

@@ -15,7 +15,7 @@ use forebay_job::Job;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::participation::BatchRecord;
+use crate::order::batch_record::BatchRecord;
 
 /// Batches per window: push ids have 20 bits for the index in a window.
 const MAX_BATCHES_PER_WINDOW: u32 = 1 << 20;

@@ -19,21 +19,17 @@
 //!
 //! A cut that takes too long is given up, so that no trainer waits for another that is gone. The leader hears of that before
 //! it uses the cut: its "go on" is refused.
+//!
+//! `messages.rs` has its requests. `checkpointer/cut_client.rs` is the trainers' side.
 
-mod client;
-mod kept_file;
 mod messages;
-
-use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
-
-use forebay_actors::Fault;
-
-pub(crate) use client::{CutLeader, Stopped, follow};
-pub(super) use messages::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadReply, LeadStep};
 
 use crate::checkpoint::WindowLog;
 use crate::model_folder::FileEntry;
+use forebay_actors::Fault;
+pub(crate) use messages::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadReply, LeadStep};
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 /// How long the first cut may take before it is given up. Each cut that is given up doubles the time of the next.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(10);

@@ -14,8 +14,8 @@ use super::super::coordinator::Coordinator;
 use super::super::lease_client::LeaseClient;
 use super::super::messages::job_digest;
 use super::*;
+use crate::columns::sampled_settings::SampledSettings;
 use crate::context::Context;
-use crate::sampled_settings::SampledSettings;
 
 /// A coordinator whose process dies before it answers a request of this kind.
 struct Dies {

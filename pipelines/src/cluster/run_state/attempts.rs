@@ -348,7 +348,7 @@ mod tests {
 
     use super::super::super::messages::{FailRequest, job_digest};
     use super::*;
-    use crate::sampled_settings::SampledSettings;
+    use crate::columns::sampled_settings::SampledSettings;
 
     /// Checkpoints of one attempt may come late, and must be those of the same run.
     #[test]

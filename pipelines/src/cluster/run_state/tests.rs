@@ -8,7 +8,7 @@ use super::super::cuts::{LeadCutRequest, LeadReply, LeadStep};
 use super::super::leases::DoneWindows;
 use super::super::messages::{CannotStartRequest, JoinReply, JoinRequest, PlanReply, ProcessRequest};
 use super::*;
-use crate::sampled_settings::SampledSettings;
+use crate::columns::sampled_settings::SampledSettings;
 
 /// A run in attempt 7 with these numbers of readers, ps and trainers. No process has joined yet.
 fn begun(ps: usize, trainers: usize, readers: usize) -> (Job, RunState, Instant) {

@@ -11,7 +11,7 @@ use forebay_net::Caller;
 
 use super::super::messages::{FailRequest, Failure, JoinReply, JoinRequest, MemberId};
 use super::*;
-use crate::sampled_settings::SampledSettings;
+use crate::columns::sampled_settings::SampledSettings;
 
 /// A coordinator, and the kinds of the requests that it gets.
 struct Recorded {

@@ -1,5 +1,5 @@
-//! A trainer that looks ahead: what the stages `lookup`, `train` and `push` do together in `look_ahead.rs`. The tickets, the order and
-//! the cache of rows are the real ones. Pushes go over a stream to each ps, as `RequestStream` sends them: what has no answer when it
+//! A trainer that looks ahead: what the stages `lookup`, `train` and `push` do together in `order/look_ahead.rs`. The tickets, the order
+//! and the cache of rows are the real ones. Pushes go over a stream to each ps, as `RequestStream` sends them: what has no answer when it
 //! breaks is sent again, in its order.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,7 +14,7 @@ use super::network::{OnStream, Pid, Request, SimPush};
 use super::rows::{grads, holder, keys, of_ps, rows_seen, table_config};
 use super::trainer::{Looked, SimTrainer};
 use super::world::World;
-use crate::look_ahead::AheadOrder;
+use crate::order::look_ahead::AheadOrder;
 
 pub(super) struct SimAhead {
     tickets: Staleness,

@@ -16,7 +16,7 @@ use super::world::World;
 use crate::checkpoint::TrainedBatches;
 use crate::model_folder::FileEntry;
 
-/// As in `checkpoint/checkpointer.rs`.
+/// As in `checkpointer/checkpoint_thread.rs`.
 const LAST_TRIES: usize = 3;
 
 type Kept = Vec<Vec<(BatchId, u64)>>;
@@ -79,7 +79,7 @@ impl SimCuts {
 }
 
 impl SimTrainer {
-    /// As `follow_orders` in `cluster/cuts/client.rs`.
+    /// As `follow_orders` in `checkpointer/cut_client.rs`.
     pub(super) fn follow_cuts(&mut self, world: &mut World, pid: Pid, member: MemberId) -> Result<(), String> {
         let Some(shared) = &self.shared else { return Ok(()) };
         let cuts = &mut self.cuts;
@@ -265,7 +265,7 @@ impl SimTrainer {
     }
 }
 
-/// As `give_up` in `checkpoint/drain.rs`.
+/// As `give_up` in `checkpointer/drain.rs`.
 fn give_up(world: &mut World, pid: Pid, member: MemberId) -> Lead {
     world.log("the last checkpoint cannot be written");
     world.counted.without_checkpoint += 1;

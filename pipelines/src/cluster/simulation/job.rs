@@ -71,7 +71,7 @@ impl World {
 
     /// Rows of a window, as the coordinator has them.
     pub(super) fn window_rows(&self) -> u64 {
-        crate::sources::window_rows(&self.job, self.job.in_step()) as u64
+        crate::window_rows::window_rows(&self.job, self.job.in_step()) as u64
     }
 
     pub(super) fn places(&self) -> Vec<Place> {

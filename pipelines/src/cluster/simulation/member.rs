@@ -15,7 +15,7 @@ use super::reader::SimReader;
 use super::trainer::SimTrainer;
 use super::world::World;
 use crate::checkpoint::OriginCheckpoint;
-use crate::sampled_settings::SampledSettings;
+use crate::columns::sampled_settings::SampledSettings;
 
 impl World {
     /// The answer to a call.

@@ -12,13 +12,13 @@ use futures::FutureExt;
 
 use super::super::batches::send_queue::{QueuedBatch, SendQueue};
 use super::super::messages::RunPhase;
-use super::super::reader::other_readers_active;
 use super::lookups::SimLookups;
 use super::network::{Answer, OnStream, Pid};
 use super::source::{MadeBatch, SimSource};
 use super::world::World;
+use crate::roles::reader::other_readers_active;
 
-/// As in `cluster/reader.rs`, in milliseconds.
+/// As in `roles/reader.rs`, in milliseconds.
 const UNTAKEN: u64 = 2000;
 
 /// As in `cluster/session.rs`, in milliseconds.

@@ -19,9 +19,10 @@ use super::cuts::SimCuts;
 use super::network::{Contents, OnStream, Pid, Request, SimPush, StoredCheckpoint};
 use super::source::SimSource;
 use super::world::World;
-use crate::checkpoint::{SharedCut, TrainedBatches};
-use crate::exact_order::{Due, ExactOrder, gradients_without_rows};
-use crate::step_order::StepOrder;
+use crate::checkpoint::TrainedBatches;
+use crate::checkpointer::shared_cut::SharedCut;
+use crate::order::exact_order::{Due, ExactOrder, gradients_without_rows};
+use crate::order::step_order::StepOrder;
 
 pub(super) struct SimTrainer {
     pub(super) member: Option<MemberId>,
@@ -65,7 +66,7 @@ pub(super) struct SimTrainer {
     pub(super) source_ended: bool,
     pub(super) cuts: SimCuts,
     pub(super) ending: Ending,
-    /// As in `rounds_end.rs`: when a push that waits is given up, and whether one was.
+    /// As in `stages/rounds_end.rs`: when a push that waits is given up, and whether one was.
     pub(super) gives_up_at: Option<u64>,
     pub(super) rounds_are_over: bool,
 }

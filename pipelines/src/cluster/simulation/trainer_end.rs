@@ -9,7 +9,7 @@ use super::rows::check_rows;
 use super::trainer::{Ending, Looked, SimTrainer};
 use super::world::World;
 
-/// As in `rounds_end.rs`.
+/// As in `stages/rounds_end.rs`.
 const LAST_SHARES: u64 = 5000;
 
 impl SimTrainer {

@@ -9,7 +9,7 @@ use futures::executor::block_on;
 
 use super::*;
 use crate::checkpoint::{FaultyStore, StoreFailure};
-use crate::job_model::JobModel;
+use crate::dense_model::job_model::JobModel;
 use crate::model::Model;
 
 /// As many looks as there are at most between two tries of something, and some more.

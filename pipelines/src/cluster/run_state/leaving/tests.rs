@@ -15,7 +15,7 @@ use super::super::super::messages::{
 use super::super::Origin;
 use super::*;
 use crate::checkpoint::OriginCheckpoint;
-use crate::sampled_settings::SampledSettings;
+use crate::columns::sampled_settings::SampledSettings;
 
 const DATA: DataPlan = DataPlan { epochs: 1, rows: 0, windows: 64, fingerprint: 1 };
 
