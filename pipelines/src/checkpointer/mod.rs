@@ -1,7 +1,7 @@
 //! How a running trainer makes its checkpoints: the cut, and the thread that writes it.
 //!
-//! Read in this order: `cut.rs` (what the stages do at a barrier), `checkpoint_thread.rs`, `writer.rs`, `drain.rs` and `drained_to.rs` (a run
-//! that is drained), `last.rs` (the last checkpoint). With several trainers: `cluster_run.rs`, `cut_client.rs` (orders of the
+//! Read in this order: `cut.rs` (what the stages do at a barrier), `checkpoint_thread.rs`, `writer.rs`, `drain.rs` and `drained_to.rs` (a
+//! run that is drained), `last.rs` (the last checkpoint). With several trainers: `cluster_run.rs`, `cut_client.rs` (orders of the
 //! coordinator), `shared_cut.rs`, `lookup_gate.rs` (where a trainer stops), `kept_file.rs`.
 
 pub(crate) mod checkpoint_thread;
