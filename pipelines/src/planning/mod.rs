@@ -9,14 +9,16 @@
 //!
 //! Read in this order: `profile.rs` (the measurements), `demand.rs` (the cost of a row), `traffic.rs` (bytes on the links), `options.rs`
 //! with `assumption.rs` (the assumptions), `bounds.rs` (the speed of given machines), `growth.rs` (the number of keys), `tables.rs`
-//! (memory), `search.rs` (the fewest machines), `run_plan.rs` (the result).
+//! (memory), `search.rs` (the fewest machines), `reached.rs` and `assumed.rs`, `run_plan.rs` (the result).
 
+mod assumed;
 mod assumption;
 mod bounds;
 mod demand;
 mod growth;
 mod options;
 mod profile;
+mod reached;
 mod run_plan;
 mod search;
 mod tables;

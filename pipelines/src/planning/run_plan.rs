@@ -1,20 +1,22 @@
 //! The plan: machines and their limits, the bytes of each link, the table, hours and money, and all assumptions.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt;
 
 use forebay_actors::{Fault, counted, size};
-use forebay_job::{DenseAt, Job, LookupAt};
+use forebay_job::{Job, LookupAt};
 use serde::Serialize;
 
 use super::Machines;
-use super::assumption::{Assumption, count};
+use super::assumed::assumed;
+use super::assumption::{Assumption, bits, count, in_cores, time};
 use super::bounds::{Bound, Costs};
 use super::demand::Demand;
 use super::growth::PowerLaw;
 use super::options::{MachineKind, PlanOptions, ROLES};
 use super::profile::RunProfile;
+use super::reached::reached;
 use super::search::{cheapest, cheapest_run};
 use super::tables;
 use crate::dense_model::dense_memory::DenseMemory;
@@ -224,47 +226,6 @@ fn overlap(measured: &Costs, profile: &RunProfile) -> f64 {
     measured.batch_seconds(settings) - between
 }
 
-/// What the measured run reached of the rows per second that its lowest bound allows.
-struct Reached {
-    rate: f64,
-    bound: Bound,
-}
-
-impl Reached {
-    fn share(&self) -> f64 {
-        self.rate / self.bound.rate
-    }
-
-    /// The share of the speed of cores, compute and shards that a run like this one reaches. It is below 1 because stages on few cores wait
-    /// for each other, and other programs may use the cores. 1 for a run of several processes: their machines and networks are not known.
-    fn attained(&self, profile: &RunProfile) -> f64 {
-        if profile.settings.placement.is_one_process() { self.share().min(1.0) } else { 1.0 }
-    }
-
-    /// How far the plan reproduces the measured run. `given`: the option says what a run reaches.
-    fn words(&self, profile: &RunProfile, given: bool) -> String {
-        let (share, high) = (100.0 * self.share(), 1.0 / self.share());
-        let of = format!("{} of {} rows/s ({})", count(self.rate), count(self.bound.rate), self.bound.name);
-        match profile.settings.placement.is_one_process() {
-            true if given => format!(", as given; in the measured run, it was {share:.0}%: {of}"),
-            true => format!(", as in the measured run: {of}"),
-            false if high >= 1.1 => {
-                format!("; the measured run reached {share:.0}%: {of}, so the plan may be {high:.1} times too high")
-            }
-            false => format!("; the measured run reached {share:.0}%: {of}"),
-        }
-    }
-}
-
-/// Compares the measured run with the bounds of its own machines.
-fn reached(measured: &Costs, profile: &RunProfile) -> Option<Reached> {
-    let placement = &profile.settings.placement;
-    let machines = Machines { readers: placement.readers, ps: placement.ps, trainers: placement.trainers };
-    let bound = measured.bounds(machines)?.into_iter().next()?;
-    let rate = profile.rows() / (profile.report.wall.as_secs_f64() - profile.start_seconds()).max(1e-3);
-    Some(Reached { rate, bound })
-}
-
 /// Tickets limit a run if `lookup` waits for them for at least this share of it.
 const TICKETS_LIMIT: f64 = 0.5;
 
@@ -443,134 +404,6 @@ fn roles(costs: &Costs, job: &Job, counts: [usize; 3], links: &[PlannedLink], ra
     (0..3).filter(|&at| counts[at] > 0).map(role).collect()
 }
 
-/// What the plan assumes besides the growth of the table.
-fn assumed(
-    costs: &Costs,
-    job: &Job,
-    profile: &RunProfile,
-    reached: Option<&Reached>,
-    (measured_saving, save_speed): (bool, f64),
-    options: &PlanOptions,
-) -> Vec<Assumption> {
-    let demand = &costs.demand;
-    let mut all = Vec::new();
-    let mut assume = |what: String, change: &str| all.push(Assumption { what, change: change.into() });
-    let micro = |seconds: f64| seconds * 1e6;
-    assume(
-        format!(
-            "a row costs what it cost in the measured run: {:.2} µs of CPU to read, parse and batch, {:.2} in the shards, {:.2} to look \
-             up, train and push; {:.2} keys",
-            micro(demand.read_cpu),
-            micro(demand.shard_cpu),
-            micro(demand.train_cpu),
-            demand.keys
-        ),
-        "--profile",
-    );
-    if let Some(every) = job.evaluation.every {
-        assume(
-            format!(
-                "the model is evaluated every {every} as in the measured run: a row costs its part of these evaluations, whatever rows are in \
-                 data.eval and in an epoch"
-            ),
-            "evaluation.every, in both runs",
-        );
-    }
-    let given = options.attained.is_some();
-    let how = match reached {
-        Some(reached) => reached.words(profile, given),
-        None if given => ", as given".to_owned(),
-        None => String::new(),
-    };
-    assume(
-        format!(
-            "a run reaches {:.0}% of the rows/s that its cores, its compute and its shards allow{how}",
-            100.0 * costs.attained
-        ),
-        "--assume attained=",
-    );
-    assume(
-        "readers and ps use all cores of a machine: the cost of a row does not depend on their number".into(),
-        "--machine cores=",
-    );
-    let who = if job.placement.ps > 0 { "a ps" } else { "the process" };
-    let shards = counted(costs.shards_of_each(job.placement.ps), "shard");
-    assume(format!("{who} has {shards}, and a shard uses one core"), "table.shards");
-    assume(
-        format!(
-            "a trainer computes {:.1} times as fast as in the measured run, on {}: {} rows/s",
-            options.compute_speed,
-            in_cores(costs.cores),
-            count(options.compute_speed / demand.compute.max(1e-12))
-        ),
-        "--assume compute_speed=",
-    );
-    let mut machines: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (at, role) in ROLES.iter().enumerate() {
-        let kind = costs.kind(at);
-        let is = format!(
-            "{}, network {} each way, memory {}",
-            in_cores(costs.cores_of(at)),
-            bits(kind.network),
-            size(kind.memory as u64)
-        );
-        machines.entry(is).or_default().push(role);
-    }
-    for (is, roles) in machines {
-        assume(format!("machines of {}: {is}", roles.join(", ")), "--machine [ROLE:]cores=,network=,memory=");
-    }
-    let placement = &job.placement;
-    if !placement.is_one_process() {
-        assume(format!("round trip between machines: {}", time(options.round_trip)), "--assume round_trip=");
-        assume(
-            format!("headers of TLS, HTTP/2 and TCP add {:.0}% to the bytes", 100.0 * (options.headers - 1.0)),
-            "--assume headers=",
-        );
-    }
-    if placement.readers > 0 && !costs.measured.0 || placement.ps > 0 && !costs.measured.1 {
-        assume(
-            format!(
-                "on links that the measured run did not have, a byte costs {:.1} ns of CPU at each end",
-                options.network_cpu * 1e9
-            ),
-            "--assume network_cpu=",
-        );
-    }
-    if placement.ps > 1 {
-        assume(format!("the busiest ps has {:.2} times its share of keys", options.skew), "--assume skew=");
-    }
-    if placement.ps > 0 && placement.dense() == DenseAt::Ps && profile.settings.placement.dense() != DenseAt::Ps {
-        assume(
-            "the step of the dense parameters costs the ps no more than it cost the trainer".into(),
-            "--profile of a run with several trainers",
-        );
-    }
-    if placement.compress.is_some() {
-        assume("compression saves no bytes: its ratio is not known".into(), "placement.compress");
-    }
-    if costs.tickets(job).1 {
-        assume(
-            format!("look-ahead pulls {:.0}% of the rows of a batch", 100.0 * demand.pulled),
-            "--profile of a run with look-ahead",
-        );
-    }
-    let store = match options.store {
-        Some(store) => format!("the store gives {}/s to all readers together", size(store as u64)),
-        None => "the store gives readers all that they ask for".into(),
-    };
-    assume(store, "--assume store=");
-    let how = if measured_saving { "as measured" } else { "not measured" };
-    assume(format!("a machine writes {}/s to the store, {how}", size(save_speed as u64)), "--assume save_speed=");
-    if options.deadline.is_some() {
-        assume(format!("headroom: {:.2} times as fast as the deadline needs", options.headroom), "--assume headroom=");
-    }
-    assume(
-        format!("the start takes {}, as measured, and no process dies", time(profile.start_seconds())),
-        "--deadline, shorter",
-    );
-    all
-}
-
 impl fmt::Display for RunPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Machines { readers, ps, trainers } = self.machines;
@@ -636,25 +469,5 @@ impl fmt::Display for RunPlan {
             write!(f, "\n  {what} ({change})")?;
         }
         Ok(())
-    }
-}
-
-fn in_cores(cores: f64) -> String {
-    format!("{cores} {}", if cores == 1.0 { "core" } else { "cores" })
-}
-
-fn bits(bytes_per_second: f64) -> String {
-    match 8.0 * bytes_per_second {
-        b if b >= 1e9 => format!("{:.2} Gbit/s", b / 1e9),
-        b => format!("{:.1} Mbit/s", b / 1e6),
-    }
-}
-
-fn time(seconds: f64) -> String {
-    match seconds {
-        s if s >= 3600.0 => format!("{:.2} h", s / 3600.0),
-        s if s >= 60.0 => format!("{:.1} min", s / 60.0),
-        s if s >= 1.0 || s == 0.0 => format!("{s:.1} s"),
-        s => format!("{:.2} ms", 1e3 * s),
     }
 }
