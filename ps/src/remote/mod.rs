@@ -76,7 +76,7 @@ pub(crate) use remote_ps::{DEADLINE, RemotePs};
 pub use reply_times::PsReplies;
 use requests::{HeldShards, TableName};
 pub use service::TableService;
-pub(crate) use service::{check_acknowledge, check_member, sender};
+pub(crate) use service::{ACKNOWLEDGES, REDUCES, check_member, check_trainer, sender};
 pub use wire::Wire;
 
 /// Connects to the processes that hold a table: `peers` by their numbers. Each has an equal part of the keys, in any number of shards.
