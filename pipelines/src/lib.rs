@@ -14,7 +14,8 @@
 //!    to its end. `preflight`: checks before the first row.
 //! 2. What a program adds: `registry`, `own_model`, `leased_rows` (checks of its sources).
 //! 3. Input: `sources`, `source_progress`, `spread_windows`. Types of columns: `expected_types`, `run_types`, `trained_types`.
-//! 4. Order of look-ups and pushes: `exact_order` (exact staleness), `step_order` (`train.sync`), `look_ahead`. Dense parameters:
+//! 4. Order of look-ups and pushes: `exact_order` (exact staleness), `step_order` (`train.sync`), `look_ahead`, `lookup_gate`
+//!    (holds look-ups back). Dense parameters:
 //!    `job_model` (the model of a job), `dense` (in the ps), `dense_memory`.
 //! 5. Decided by a sample of rows: `row_sample`, `sampled_settings`, `feature_scales`, `value_sample`, `initial_bias`. `statistics`: of
 //!    columns (`data stats`).
@@ -76,6 +77,7 @@ mod kept_columns;
 mod label_order;
 mod leased_rows;
 mod look_ahead;
+mod lookup_gate;
 mod mean_weight;
 mod model;
 pub mod model_folder;

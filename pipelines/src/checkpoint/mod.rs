@@ -7,7 +7,7 @@
 //!  thread `checkpoint`: asks for barriers, writes what was cut, publishes the manifest, removes old checkpoints
 //! ```
 //!
-//! With several trainers, the coordinator stops all of them at one moment instead: `lookup_gate.rs`, `batch_log.rs` and
+//! With several trainers, the coordinator stops all of them at one moment instead: [`lookup_gate`](crate::lookup_gate), `batch_log.rs` and
 //! `shared_cut.rs` are the part of each trainer, `cluster/cuts/` is the rest.
 //!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
@@ -29,7 +29,6 @@ mod folder;
 pub(crate) mod kept_gradients;
 mod last;
 mod leases;
-mod lookup_gate;
 mod made;
 mod manifest;
 mod metrics_file;

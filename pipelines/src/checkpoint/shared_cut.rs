@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::batch_log::BatchLog;
-use super::lookup_gate::LookupGate;
+use crate::lookup_gate::LookupGate;
 
 /// One of several trainers in the cuts of its run.
 #[derive(Debug, Default)]

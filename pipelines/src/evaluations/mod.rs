@@ -1,14 +1,17 @@
 //! Evaluations while a model is trained: when they are due, when the training stops, and which model is kept.
 //!
 //! ```text
-//!  lookup: holds the first batch after the point ──→ thread `evaluation`: a barrier from `train` on (all earlier batches are
-//!          ↑                                         applied, the dense parameters are copied), scores `data.eval`, keeps the
-//!          └──── go on, or train on no more batches ─┘ model if it is the best
+//!  lookup: holds the first batch after the point     ──→ thread `evaluation`: a barrier from `train` on (the dense parameters are
+//!          until all earlier ones are applied            copied), scores `data.eval`, keeps the model if it is the best
+//!          ↑                                                           │
+//!          └──── go on, or train on no more batches ───────────────────┘
 //! ```
+//! In a run of several processes, the only trainer evaluates: it takes batches in the order of the data
+//! ([`ordered`](crate::cluster::ordered)), so that whole epochs lie before the point, and looks up the rows of `data.eval` at the ps.
 //! While a batch is held, nothing changes the parameters, and scoring only reads them: the training is the same to the bit.
 //!
 //! Read in this order: `stopping.rs` (the rules, without IO), `points.rs` (what checkpoints store), `evaluations.rs` (what the
-//! stages share), `evaluator.rs` (the thread), `best_models.rs` (the folders), `trained.rs` (the end of the run).
+//! stages share), `learning_rates.rs`, `evaluator.rs` (the thread), `best_models.rs` (the folders), `trained.rs` (the end of the run).
 //! `checkpoints.rs` evaluates checkpoints in a process beside the run.
 
 mod best_models;
@@ -16,6 +19,7 @@ mod checkpoints;
 #[allow(clippy::module_inception, reason = "the type that the module is about")]
 mod evaluations;
 mod evaluator;
+mod learning_rates;
 pub(crate) mod points;
 mod stopping;
 mod trained;
@@ -24,4 +28,5 @@ pub(crate) use best_models::folders as best_folders;
 pub use checkpoints::{CheckpointEvaluations, EvaluatedCheckpoint};
 pub(crate) use evaluations::Evaluations;
 pub(crate) use evaluator::Evaluator;
+pub(crate) use learning_rates::LearningRates;
 pub use points::{EvaluationHistory, EvaluationPoint};
