@@ -1,5 +1,7 @@
 //! How far the learning rates of a run are reduced while it trains, because a metric has stopped improving.
 
+use serde::{Deserialize, Serialize};
+
 /// How far learning rates are reduced at one step. The default leaves them as they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LrReduction {
@@ -24,7 +26,8 @@ impl Default for LrReduction {
 /// let rate = |step| LearningRate { reduction: reductions.at(step), ..0.5.into() }.at(step);
 /// assert_eq!([10, 11, 20, 21, 31].map(rate), [0.5, 0.25, 0.25, 0.125, 0.125]);
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct LrReductions {
     /// What each reduction leaves of the rates.
     pub factor: f64,
@@ -41,6 +44,23 @@ impl Default for LrReductions {
 }
 
 impl LrReductions {
+    /// Checks values that came from another process.
+    ///
+    /// # Errors
+    /// What is wrong: a factor that is not above 0 and at most 1, or a least rate that is negative or not finite.
+    pub fn check(&self) -> Result<(), String> {
+        let Self { factor, min_lr, .. } = *self;
+        if !(factor > 0.0 && factor <= 1.0) {
+            return Err(format!(
+                "the factor of the learning rates is {factor}, expected a number above 0 and at most 1"
+            ));
+        }
+        if !(min_lr.is_finite() && min_lr >= 0.0) {
+            return Err(format!("the least learning rate is {min_lr}, expected a finite number of at least 0"));
+        }
+        Ok(())
+    }
+
     /// How far the rates of this step (from 1) are reduced.
     pub fn at(&self, step: u64) -> LrReduction {
         self.of(self.after.iter().filter(|&&after| step > after).count())

@@ -7,7 +7,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Job;
+use super::{Job, LookupAt};
 
 /// More metrics of evaluations, and evaluation during training. The columns need not be features.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -25,8 +25,8 @@ pub struct EvaluationOptions {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<String>,
     /// Evaluate the model on `data.eval` during training: after this many epochs or rows, at the next end of a batch, and after the last
-    /// row, for instance `{ epochs = 1 }`. Only `patience` and `reduce_lr_on_plateau` change the training. Default: only after the last
-    /// row.
+    /// row, for instance `{ epochs = 1 }`. Only `patience` and `reduce_lr_on_plateau` change the training. Several processes need one
+    /// trainer, which [takes batches in the order of the data](evaluation.md#with-several-processes). Default: only after the last row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<EvaluateEvery>,
     /// The metric that compares evaluations.
@@ -235,12 +235,19 @@ impl EvaluationOptions {
                 "evaluation.keep is \"best\", but output.model is not set: name a folder for the model".into(),
             );
         }
-        if !job.placement.is_one_process() {
-            return refuse(
-                "evaluation.every is set, but [placement] names several processes: only a run in one process evaluates \
-                 during training; leave it out, and evaluate the checkpoints with `forebay eval --follow`"
-                    .into(),
-            );
+        let placement = &job.placement;
+        let several = match (placement.trainers, placement.lookup_at) {
+            (2.., _) => Some(format!("placement.trainers is {}: several trainers do", placement.trainers)),
+            (_, LookupAt::Reader) => {
+                Some("placement.lookup_at is \"reader\": readers that look up rows ahead do".to_owned())
+            }
+            _ => None,
+        };
+        if let Some(several) = several {
+            return refuse(format!(
+                "evaluation.every is set, but {several} not evaluate during training; leave it out, and evaluate the checkpoints with \
+                 `forebay eval --follow`"
+            ));
         }
         Ok(())
     }
@@ -352,8 +359,23 @@ mod tests {
             let said = check(settings).expect_err(words);
             assert!(said.contains(words), "no `{words}` in: {said}");
         }
-        let said = check(&[&EVERY[..], &["placement.ps=1"]].concat()).unwrap_err();
-        assert!(said.contains("evaluation.every is set, but [placement]"), "{said}");
+        for (placement, words) in [
+            (
+                &["placement.ps=1", "placement.trainers=2"][..],
+                "but placement.trainers is 2: several trainers do not evaluate",
+            ),
+            (
+                &["placement.ps=1", "placement.readers=1", "placement.lookup_at=reader"],
+                "but placement.lookup_at is \"reader\"",
+            ),
+        ] {
+            let said = check(&[&EVERY[..], placement].concat()).unwrap_err();
+            assert!(said.contains(words) && said.contains("`forebay eval --follow`"), "{said}");
+        }
+        for placement in [&["placement.ps=1"][..], &["placement.readers=2"], &["placement.ps=2", "placement.dense=ps"]]
+        {
+            check(&[&EVERY[..], placement].concat()).unwrap();
+        }
         check(&[&EVERY[..], &["evaluation.patience=2", "evaluation.min_delta=0.1", "evaluation.keep=last"]].concat())
             .unwrap();
         let plateau = ["evaluation.reduce_lr_on_plateau={ min_lr = 1e-6 }", "evaluation.min_delta=0.1"];

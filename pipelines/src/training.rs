@@ -432,7 +432,7 @@ impl RunningTraining {
         let ended = outcome.result.and_then(|()| others());
         drop(cuts);
         let result = ended.and_then(|()| match dense {
-            Some(dense) => resources.latest(dense, optimizer),
+            Some(dense) => resources.participation.latest(dense, optimizer, resources.job.output.state),
             None => Err(Fault::internal("the train stage left no parameters")),
         });
         // Taken after the last meters of the others have come.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use forebay_base::mix64;
+use forebay_base::{LrReductions, mix64};
 
 use crate::config::TableConfig;
 use crate::error::TableError;
@@ -131,6 +131,11 @@ impl CachedRows {
     /// Applies the gradients of a batch, `[keys x row_dim]`, as a shard does.
     pub fn step(&mut self, batch: &CachedBatch, grads: &[f32], step: u64) {
         self.table.push_by_number(&batch.rows, grads, step);
+    }
+
+    /// Reduces the learning rates of later steps, as a shard does.
+    pub fn reduce_lr(&mut self, reductions: &LrReductions) {
+        self.table.reduce_lr(reductions);
     }
 
     /// Ends a batch. The rows that no other batch under way has are dropped.

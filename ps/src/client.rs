@@ -247,7 +247,7 @@ impl TableClient {
     /// Reduces the learning rates of later pushes, by their steps. Replaces earlier reductions, and may be repeated.
     ///
     /// # Errors
-    /// An internal fault when a shard died, or is in another process.
+    /// External: a process is gone. Internal: a shard died.
     pub async fn reduce_lr(&self, reductions: &LrReductions) -> Result<(), Fault> {
         let call = || Call::ReduceLr { reductions: reductions.clone() };
         let asked: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.call(call())).collect();

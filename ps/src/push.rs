@@ -101,15 +101,16 @@ impl Sender {
     }
 
     /// # Errors
-    /// User: its sender is no trainer of the run. Other processes push nothing, and what they acknowledge would not be applied.
-    pub(crate) fn check_acknowledge(&self) -> Result<(), Fault> {
+    /// User: its sender, which `does` this, is no trainer of the run. Other processes push nothing, and what they acknowledge would not be
+    /// applied.
+    pub(crate) fn check_trainer(&self, does: &str) -> Result<(), Fault> {
         let Self { role, trainers } = self;
         let rank = role.strip_prefix("trainer ").and_then(|rank| rank.parse::<u32>().ok());
         if rank.is_some_and(|rank| rank < *trainers) {
             return Ok(());
         }
         Err(Fault::user(format!(
-            "`{}` acknowledges pushes: only a trainer of the run may, of trainer 0 to {}",
+            "`{}` {does}: only a trainer of the run may, of trainer 0 to {}",
             role.escape_debug(),
             trainers.saturating_sub(1)
         )))

@@ -17,6 +17,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_actors::Fault;
+use forebay_base::LrReductions;
 
 use crate::buffers::Asked;
 use crate::cached_rows::{BegunBatch, CachedBatch, CachedRows, RowCacheStats};
@@ -127,6 +128,11 @@ impl RowCache {
     /// As [`TableClient::push_once`].
     pub async fn applied(&self, pending: PendingPush) -> Result<PushOutcome, Fault> {
         self.client.pushed(pending.0).await
+    }
+
+    /// Reduces the learning rates of later steps here, as [`TableClient::reduce_lr`] does at the shards.
+    pub fn reduce_lr(&self, reductions: &LrReductions) {
+        self.lock().reduce_lr(reductions);
     }
 
     /// Ends a batch whose push is applied. The rows that no other batch under way has are dropped.

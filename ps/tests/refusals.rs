@@ -85,6 +85,30 @@ fn only_a_trainer_of_the_run_may_acknowledge_pushes() {
 }
 
 #[test]
+fn only_a_trainer_of_the_run_may_reduce_learning_rates_and_only_to_a_share() {
+    block_on(async {
+        let cluster = Cluster::serving(config(), &[1, 1], |tables| tables.of_trainers(2)).await;
+        let reduce = async |role: &str, factor: f64, min_lr: f64| {
+            let peer = peer_as(role, cluster.servers[0].address());
+            let body = format!(
+                r#"{{"table": "ads", "reductions": {{"factor": {factor}, "min_lr": {min_lr}, "after": [3]}}}}"#
+            );
+            peer.raw_action("table.reduce_lr", body, Duration::from_secs(60)).await
+        };
+        for role in ["reader 0", "ps 1", "trainer 2", ""] {
+            let words = [&format!("`{role}` reduces learning rates"), "of trainer 0 to 1"];
+            refused(reduce(role, 0.5, 0.0).await, &words);
+        }
+        for (factor, min_lr, words) in
+            [(0.0, 0.0, "the factor of the learning rates is 0"), (1.5, 0.0, "rates is 1.5"), (0.5, -1.0, "rate is -1")]
+        {
+            refused(reduce("trainer 0", factor, min_lr).await, &[words]);
+        }
+        reduce("trainer 1", 0.5, 0.0).await.unwrap();
+    });
+}
+
+#[test]
 fn a_trainer_may_wait_in_its_own_name_for_the_next_round_alone() {
     block_on(async {
         let cluster = Cluster::serving(config(), &[1, 1], |tables| tables.of_trainers(1)).await;
@@ -235,17 +259,20 @@ fn a_stock_client_may_look_and_not_touch() {
             );
         }
         assert_eq!(client.stats().await.unwrap().rows(), 500);
-        let acknowledge = Action::new("table.acknowledge", r#"{"table": "ads", "before": 1}"#);
-        let said = match stock.do_action(acknowledge).await {
-            Ok(mut answers) => answers.next().await.unwrap().unwrap_err().to_string(),
-            Err(said) => said.to_string(),
-        };
-        assert!(
-            said.contains(
-                "is not a process of this run, and only those may change anything here; others may only read"
-            ),
-            "{said}"
-        );
+        let reductions = r#"{"table": "ads", "reductions": {"factor": 0.5, "min_lr": 0.0, "after": []}}"#;
+        for (kind, body) in [("table.acknowledge", r#"{"table": "ads", "before": 1}"#), ("table.reduce_lr", reductions)]
+        {
+            let said = match stock.do_action(Action::new(kind, body)).await {
+                Ok(mut answers) => answers.next().await.unwrap().unwrap_err().to_string(),
+                Err(said) => said.to_string(),
+            };
+            assert!(
+                said.contains(
+                    "is not a process of this run, and only those may change anything here; others may only read"
+                ),
+                "{said}"
+            );
+        }
 
         for (ticket, count) in [(r#"{"table": "ads"}"#, 500), (r#"{"table": "ads", "from": 100000}"#, 0)] {
             let batches: Vec<_> = stock.do_get(Ticket::new(ticket)).await.unwrap().try_collect().await.unwrap();

@@ -12,7 +12,8 @@ use forebay_actors::{Domain, Fault, Host};
 use forebay_net::{Caller, Handler, Incoming, Outgoing, Retry};
 use forebay_ps::remote::{TableService, Wire, connect};
 use forebay_ps::{
-    Init, Optimizer, PartConfig, PushId, PushOutcome, Round, TableClient, TableConfig, Trainer, start_table,
+    Init, LrReductions, Optimizer, PartConfig, PushId, PushOutcome, Round, TableClient, TableConfig, Trainer,
+    start_table,
 };
 use proptest::prelude::*;
 
@@ -30,6 +31,8 @@ enum Act {
     ExactlyOnce(u32, Vec<u64>, f32),
     Import(Vec<u64>, f32, bool),
     AcknowledgeBefore(u64),
+    /// After this step.
+    ReduceLr(u64),
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -42,6 +45,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         // Before the ids in use, or after.
         (2u64..5).prop_map(|epoch| Act::AcknowledgeBefore(epoch << 40)),
         (keys(), -1f32..1.0, any::<bool>()).prop_map(|(keys, value, state)| Act::Import(keys, value, state)),
+        (0u64..12).prop_map(Act::ReduceLr),
     ];
     prop::collection::vec(act, 1..20)
 }
@@ -59,6 +63,9 @@ async fn act(table: &TableClient, act: &Act, step: u64) -> (Vec<u32>, Option<Pus
             pushed = Some(table.push_once(id(*index), keys, &values(keys, *grad), step).await.unwrap());
         }
         Act::AcknowledgeBefore(before) => table.acknowledge_before(*before).await.unwrap(),
+        Act::ReduceLr(after) => {
+            table.reduce_lr(&LrReductions { factor: 0.1, min_lr: 0.0, after: vec![*after] }).await.unwrap();
+        }
         Act::Import(keys, value, state) => {
             let states = vec![value.abs(); keys.len() * table.state_dim()];
             table.import(keys, &values(keys, *value), state.then_some(&states[..])).await.unwrap();

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 
 use forebay_ps::remote::{Wire, connect};
 use forebay_ps::{
-    Admission, CachedBatch, Init, Lifetime, Optimizer, PartConfig, PendingBatch, PendingPush, PushId, PushOutcome,
-    RowCache, Storage, TableClient, TableConfig, Trainer,
+    Admission, CachedBatch, Init, Lifetime, LrReductions, Optimizer, PartConfig, PendingBatch, PendingPush, PushId,
+    PushOutcome, RowCache, Storage, TableClient, TableConfig, Trainer,
 };
 use proptest::prelude::*;
 
@@ -118,13 +118,13 @@ fn trainer() -> Trainer {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(80))]
 
-    /// Pulls and pushes of up to nine batches in any order that the batches allow.
+    /// Pulls and pushes of up to nine batches in any order that the batches allow. The learning rates fall after a step.
     #[test]
     fn rows_and_tables_are_those_of_one_batch_after_the_other(
         keys in prop::collection::vec(prop::collection::btree_set(0u64..50, 0..30), 1..30),
         events in prop::collection::vec(0u8..8, 0..150),
         k in 0usize..9, optimizer in 0usize..6, processes in 1usize..4, per_process in 1usize..4,
-        half_wire: bool, half_rows: bool,
+        half_wire: bool, half_rows: bool, after in 0u64..40,
     ) {
         let wire = if half_wire { Wire::F16 } else { Wire::F32 };
         let config = table(optimizer, if half_rows { Storage::F16 } else { Storage::F32 });
@@ -136,8 +136,12 @@ proptest! {
                 connect(&cluster.peers(), &config, wire, retry()).await.unwrap().of_trainer(trainer())
             };
             let (one, other) = (client(&plain).await, client(&ahead).await);
+            let reductions = LrReductions { factor: 0.1, min_lr: 0.0, after: vec![after] };
+            one.reduce_lr(&reductions).await.unwrap();
+            other.reduce_lr(&reductions).await.unwrap();
             let wanted = in_turn(&one, &batches).await;
             let mut trainer = Ahead::new(&other, &batches, k);
+            trainer.cache.reduce_lr(&reductions);
             for event in events {
                 // More asking than answering, so that much is under way.
                 trainer.does(event.saturating_sub(4)).await;

@@ -12,6 +12,7 @@ mod damage;
 mod disk;
 mod drained_launch;
 mod drains;
+mod evaluated;
 mod exact;
 mod faults;
 mod harness;

@@ -121,8 +121,8 @@ impl ParamBlock {
         self.optimizer
     }
 
-    /// Reduces the learning rate of later steps.
-    pub(super) fn reduce_lr(&mut self, reduction: LrReduction) {
+    /// Reduces the learning rate of later steps. Replaces an earlier reduction.
+    pub fn reduce_lr(&mut self, reduction: LrReduction) {
         self.optimizer = self.optimizer.reduced(reduction);
     }
 

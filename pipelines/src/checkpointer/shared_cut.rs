@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::lookup_gate::LookupGate;
 use crate::checkpoint::batch_log::BatchLog;
+use crate::order::lookup_gate::LookupGate;
 
 /// One of several trainers in the cuts of its run.
 #[derive(Debug, Default)]

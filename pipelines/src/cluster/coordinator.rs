@@ -334,6 +334,7 @@ impl Handler for Coordinator {
                 "without_checkpoint",
                 "the last checkpoint of a run that drains cannot be written: the model is saved",
             ),
+            action("stop_early", "the only trainer trains on no more batches: the model does not improve"),
             action("over", "the model is saved: processes may end"),
         ]
     }
@@ -397,6 +398,7 @@ impl Handler for Coordinator {
             }
             "drain" => write(&state.drain(member()?, now)?),
             "without_checkpoint" => write(&state.drain_without_checkpoint(member()?, now)?),
+            "stop_early" => write(&state.stop_early(read(NAME, kind, &body)?, now)?),
             "over" => write(&state.over(member()?, now)?),
             _ => Err(Fault::user(format!("there is no action coordinator.{kind}"))),
         }
@@ -471,6 +473,7 @@ mod tests {
             ("leave", &of_member),
             ("drain", &of_member),
             ("without_checkpoint", &of_member),
+            ("stop_early", &of_member),
             ("over", &of_member),
             ("sampled_settings", &of_member),
             ("lease", &of_member),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_actors::{Fault, Host};
+use forebay_base::LrReductions;
 use forebay_job::Job;
 use forebay_models::{DenseOptimizer, NamedTensor, ParamBlock};
 use forebay_net::{Peer, Retry};
@@ -22,37 +23,47 @@ use crate::fault::model_fault;
 use crate::predecessor::Predecessor;
 
 /// Applies the job's optimizer to a block.
-struct Rule(ParamBlock);
+struct Rule {
+    block: ParamBlock,
+    /// How far the learning rate is reduced.
+    reductions: LrReductions,
+}
 
 impl dense::DenseRule for Rule {
     fn apply(&mut self, grads: &[f32]) -> Result<(), Fault> {
-        self.0.apply(grads).map_err(model_fault)
+        self.block.reduce_lr(self.reductions.at(self.block.steps() + 1));
+        self.block.apply(grads).map_err(model_fault)
+    }
+
+    fn reduce_lr(&mut self, reductions: &LrReductions) -> Result<(), Fault> {
+        self.reductions = reductions.clone();
+        Ok(())
     }
 
     fn set(&mut self, place: usize, value: f32) -> Result<(), Fault> {
-        let mut values = self.0.values().to_vec();
+        let mut values = self.block.values().to_vec();
         if let Some(old) = values.get_mut(place) {
             *old = value;
         }
-        self.0 = ParamBlock::new(self.0.optimizer(), values).map_err(model_fault)?;
+        self.block = ParamBlock::new(self.block.optimizer(), values).map_err(model_fault)?;
         Ok(())
     }
 
     fn values(&self) -> &[f32] {
-        self.0.values()
+        self.block.values()
     }
 
     fn save(&self) -> Result<Vec<NamedValues>, Fault> {
-        Ok(saved(&self.0))
+        Ok(saved(&self.block))
     }
 
     fn restore(&mut self, saved: Vec<NamedValues>) -> Result<(), Fault> {
-        let block = ParamBlock::restored(self.0.optimizer(), &tensors(saved)).map_err(model_fault)?;
+        let block = ParamBlock::restored(self.block.optimizer(), &tensors(saved)).map_err(model_fault)?;
         let (found, expected) = (block.values().len(), self.values().len());
         if found != expected {
             return Err(Fault::user(format!("a saved dense block has {found} values; expected {expected}")));
         }
-        self.0 = block;
+        self.block = block;
         Ok(())
     }
 }
@@ -81,7 +92,8 @@ pub(crate) fn serve(
     let range = dense::blocks(len, processes)[rank].clone();
     let (values, optimizer) = (values[range].to_vec(), job.dense_optimizer());
     let block = dense::DenseBlock::start(host, rank, values.len(), move || {
-        Ok(Box::new(Rule(ParamBlock::new(optimizer, values).map_err(model_fault)?)))
+        let block = ParamBlock::new(optimizer, values).map_err(model_fault)?;
+        Ok(Box::new(Rule { block, reductions: LrReductions::default() }))
     });
     let service = dense::DenseService::new(block.clone(), len, rank, processes)?;
     Ok((service.of_trainers(job.placement.trainers as u32), block))
@@ -176,7 +188,42 @@ impl DenseStore for PsDenseStore {
         })
     }
 
+    async fn reduce_lr(&self, reductions: &LrReductions) -> Result<(), Fault> {
+        self.client.reduce_lr(reductions).await
+    }
+
     async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
         self.client.acknowledge_before(source).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_models::{Decay, LearningRate};
+    use forebay_ps::dense::DenseRule;
+
+    use super::*;
+
+    fn rule(lr: LearningRate) -> Rule {
+        let optimizer = DenseOptimizer::Sgd { lr, l2: 0.0 };
+        Rule { block: ParamBlock::new(optimizer, vec![1.0, 2.0]).unwrap(), reductions: LrReductions::default() }
+    }
+
+    /// The reduction comes before the steps that have the earlier rate, as in an exact order, and the block is restored between.
+    #[test]
+    fn steps_after_a_reduction_have_the_rate_of_a_schedule_that_falls_there() {
+        let falls = LearningRate { decay: Decay::Steps { every: 4, factor: 0.1 }, ..0.5.into() };
+        let mut rules = [rule(0.5.into()), rule(falls), rule(0.5.into())];
+        rules[0].reduce_lr(&LrReductions { factor: 0.1, min_lr: 0.0, after: vec![3] }).unwrap();
+        for step in 1..7 {
+            let [reduced, by_hand, constant] = rules.each_mut().map(|rule| {
+                rule.apply(&[0.5, -0.25]).unwrap();
+                let saved = rule.save().unwrap();
+                rule.restore(saved).unwrap();
+                rule.values().to_vec()
+            });
+            assert_eq!(reduced, by_hand, "step {step}");
+            assert_eq!(reduced == constant, step < 4, "step {step}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::{Domain, Fault, FaultKind, IoRuntime};
+use forebay_batches::RowCounts;
 use forebay_job::Job;
 use forebay_net::{Peer, Retry};
 use serde::Serialize;
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use super::members::Role;
 use super::messages::{
     CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, LeaveRequest, MemberId, MemberRequest, PlanReply,
-    ProcessRequest, RunPhase, RunStatus,
+    ProcessRequest, RunPhase, RunStatus, StopEarlyRequest,
 };
 use super::over_before::{OverBefore, run_over};
 use super::refusals::Refusals;
@@ -294,6 +295,11 @@ impl Member {
                 }
             });
         })
+    }
+
+    /// Says that this process, the only trainer, trains on no more batches. `trained`: what the run has trained on.
+    pub(crate) async fn stop_early(&self, trained: RowCounts) -> Result<(), Fault> {
+        self.request("stop_early", &StopEarlyRequest { member: self.inner.id, trained }).await
     }
 
     /// The model is saved: all processes may end.

@@ -129,6 +129,15 @@ pub(crate) struct MemberRequest {
     pub(crate) member: MemberId,
 }
 
+/// `stop_early`: the only trainer trains on no more batches, because its model does not improve.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StopEarlyRequest {
+    pub(crate) member: MemberId,
+    /// Rows and batches that the run has trained on.
+    pub(crate) trained: RowCounts,
+}
+
 /// `leave`: a member ends as it should.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -183,6 +192,10 @@ pub struct RunStatus {
     /// The run has made checkpoints, as far as the coordinator knows.
     #[serde(default)]
     pub has_checkpoints: bool,
+    /// The only trainer has stopped early, in the middle of the data: what is read and not trained on is left out. `counts` has all rows
+    /// that it has trained on, and the rejected rows of whole windows.
+    #[serde(default)]
+    pub stopped_early: bool,
 }
 
 impl RunStatus {
@@ -218,13 +231,14 @@ impl RunStatus {
             returned_leases: 0,
             without_checkpoint: false,
             has_checkpoints: false,
+            stopped_early: false,
         }
     }
 
     /// Whether readers begin no more windows. A run that makes `checkpoints` ends with a checkpoint, for which its trainers may need
-    /// further windows.
+    /// further windows, unless it has stopped early.
     pub(crate) fn begins_no_windows(&self, checkpoints: bool) -> bool {
-        self.phase == RunPhase::Draining && (!checkpoints || self.without_checkpoint)
+        self.stopped_early || self.phase == RunPhase::Draining && (!checkpoints || self.without_checkpoint)
     }
 
     /// Whether the run has drained without the rows that a lost reader held.
@@ -243,7 +257,7 @@ pub enum RunPhase {
     Running,
     /// Readers finish the windows that they have begun and take no more.
     Draining,
-    /// Every row is trained on; trainer 0 saves and evaluates.
+    /// Every row is trained on, or the training has stopped early; trainer 0 saves and evaluates.
     Finished,
     /// The model is saved: processes end.
     Over,

@@ -112,7 +112,9 @@ pub(crate) fn receives_in_order(job: &Job) -> bool {
     ordered(job) && job.placement.readers > 0
 }
 
-/// Whether trainers take batches in the order of the data, so that every run gives the same bits.
+/// Whether trainers take batches in the order of the data, so that every run gives the same bits, or that whole epochs lie before an
+/// evaluation.
 pub(crate) fn ordered(job: &Job) -> bool {
-    job.train.sync || (job.train.staleness.is_sequential() && job.placement.trainers == 1)
+    let alone = job.placement.trainers == 1;
+    job.train.sync || alone && (job.train.staleness.is_sequential() || job.evaluation.every.is_some())
 }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_actors::{Domain, Fault, FaultKind};
+use forebay_batches::RowCounts;
 use forebay_connectors::DataPlan;
 use forebay_job::{DenseAt, Job};
 
@@ -27,7 +28,7 @@ use super::cuts::Cuts;
 use super::leases::{LeaseBook, LeaseReply, windows_per_lease};
 use super::members::{self, Expected, Members, Role};
 use super::messages::{
-    CompletedWindows, FailRequest, Failure, LeaseRequest, MemberId, RunPhase, RunStatus, job_digest,
+    CompletedWindows, FailRequest, Failure, LeaseRequest, MemberId, RunPhase, RunStatus, StopEarlyRequest, job_digest,
 };
 use crate::checkpoint::{DamagedCheckpoints, OriginCheckpoint, TrainedBatches, WindowLog, check_rows};
 use crate::columns::sampled_settings::SampledSettings;
@@ -117,6 +118,8 @@ pub(super) struct RunState {
     drain_asked: bool,
     /// See [`RunStatus::without_checkpoint`].
     without_checkpoint: bool,
+    /// What the only trainer had trained on when it stopped early.
+    stopped_after: Option<RowCounts>,
     /// See [`RunStatus::has_checkpoints`].
     has_checkpoints: bool,
     end_notices: EndNotices,
@@ -172,6 +175,7 @@ impl RunState {
             done_by_left: Vec::new(),
             drain_asked: false,
             without_checkpoint: false,
+            stopped_after: None,
             has_checkpoints: false,
             end_notices: EndNotices::new(expected),
         }
@@ -191,14 +195,21 @@ impl RunState {
             readers: self.members.readers(),
             data: leases.map(|leases| leases.data().clone()),
             first_open: leases.map_or((0, 0), LeaseBook::first_open),
-            counts: leases.map(LeaseBook::counts).unwrap_or_default(),
+            counts: self.counts(),
             windows_done: leases.map_or(0, LeaseBook::windows_done),
             windows_total: leases.map_or(0, LeaseBook::windows_total),
             lost_leases: leases.map_or(0, LeaseBook::lost_leases),
             returned_leases: leases.map_or(0, LeaseBook::returned_leases),
             without_checkpoint: self.without_checkpoint,
             has_checkpoints: self.has_checkpoints,
+            stopped_early: self.stopped_after.is_some(),
         }
+    }
+
+    /// See [`RunStatus::counts`].
+    fn counts(&self) -> RowCounts {
+        let of_windows = self.leases.as_ref().map(LeaseBook::counts).unwrap_or_default();
+        self.stopped_after.map_or(of_windows, |stopped| RowCounts { rejected: of_windows.rejected, ..stopped })
     }
 
     /// See [`RunStatus::silent`].
@@ -449,6 +460,23 @@ impl RunState {
             self.phase = RunPhase::Over;
         }
         self.mark_notified_if_ended(member.role, member.rank);
+        Ok(())
+    }
+
+    /// The only trainer has stopped early: it trains on no more batches, so the run is finished, whatever readers have read.
+    ///
+    /// # Errors
+    /// A user fault for any other member than the only trainer.
+    pub(super) fn stop_early(&mut self, request: StopEarlyRequest, now: Instant) -> Result<(), Fault> {
+        let StopEarlyRequest { member, trained } = request;
+        self.heartbeat(member, now)?;
+        if (member.role, self.settings.trainers) != (Role::Trainer, 1) {
+            return Err(Fault::user(format!("{member} stops the training early, expected the only trainer")));
+        }
+        if matches!(self.phase, RunPhase::Running | RunPhase::Draining) {
+            self.stopped_after = Some(trained);
+            self.phase = RunPhase::Finished;
+        }
         Ok(())
     }
 

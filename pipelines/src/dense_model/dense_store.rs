@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_actors::Fault;
+use forebay_base::LrReductions;
 use forebay_models::NamedTensor;
 use forebay_ps::PushId;
 use futures::future::BoxFuture;
@@ -28,6 +29,9 @@ pub(crate) trait DenseStore: Send + Sync {
         rows: u64,
         grads: Vec<f32>,
     ) -> Result<BoxFuture<'static, Result<(), Fault>>, Fault>;
+
+    /// Reduces the learning rates of later steps, by their numbers. Replaces earlier reductions, and may be repeated.
+    async fn reduce_lr(&self, reductions: &LrReductions) -> Result<(), Fault>;
 
     /// Declares all pushes of series below this one applied.
     async fn acknowledge_before(&self, series: u64) -> Result<(), Fault>;

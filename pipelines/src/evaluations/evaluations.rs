@@ -10,17 +10,17 @@ use forebay_base::LrReduction;
 use forebay_batches::TrainBatch;
 use forebay_job::{EvaluateEvery, Job};
 use forebay_models::{DenseModel, NamedTensor};
-use forebay_ps::TableClient;
-use futures::executor::block_on;
 use tokio::sync::oneshot;
 
 use super::best_models::BestModels;
+use super::learning_rates::LearningRates;
 use super::stopping;
 use crate::context::Context;
 use crate::metrics::evaluation_points::{EvaluationHistory, EvaluationPoint};
 use crate::metrics::quality::Evaluation;
 use crate::metrics::unknown_values::WarnedSlots;
 use crate::model::Model;
+use crate::order::lookup_gate::LookupGate;
 
 /// The evaluations of one run while it trains.
 pub(crate) struct Evaluations {
@@ -29,6 +29,8 @@ pub(crate) struct Evaluations {
     requests: Mutex<Option<Sender<EvaluationRequest>>>,
     /// Until the thread has it.
     received: Mutex<Option<Receiver<EvaluationRequest>>>,
+    /// A batch enters it before its look-up, and leaves it when its gradients are applied or, with exact staleness, kept.
+    gate: Arc<LookupGate>,
     pub(crate) shared: Arc<EvaluationState>,
 }
 
@@ -134,13 +136,13 @@ impl EvaluationState {
         stopping::reduces_lr_after(&self.job.evaluation, self.lock().points.iter().chain([point]))
     }
 
-    /// Tells the shards of `table` how far the learning rates are reduced after the evaluations so far. Blocks.
+    /// Reduces these rates as far as the evaluations so far say. Blocks.
     ///
     /// # Errors
-    /// A shard died.
-    pub(crate) fn reduce_lr(&self, table: &TableClient) -> Result<(), Fault> {
+    /// As [`LearningRates::reduce`].
+    pub(crate) fn reduce_lr(&self, rates: &LearningRates) -> Result<(), Fault> {
         let reductions = stopping::lr_reductions(&self.job.evaluation, &self.lock().points);
-        reductions.map_or(Ok(()), |reductions| block_on(table.reduce_lr(&reductions)))
+        reductions.map_or(Ok(()), |reductions| rates.reduce(&reductions))
     }
 
     /// The evaluation that was due after `rows` rows and `epochs` whole epochs is missed. The next one gets only one try.
@@ -199,15 +201,16 @@ impl Evaluations {
         let shared =
             Arc::new(EvaluationState { job: job.clone(), state, best, told_to_end, warned: WarnedSlots::default() });
         let requests = Mutex::new(Some(requests));
-        Some(Arc::new(Self { every, requests, received: Mutex::new(Some(received)), shared }))
+        let (received, gate) = (Mutex::new(Some(received)), Arc::default());
+        Some(Arc::new(Self { every, requests, received, gate, shared }))
     }
 
-    /// Goes on after the evaluations of a checkpoint, which was made after `rows` rows, and gives the shards of `table` the learning rates
-    /// that these evaluations have reduced. Blocks on the store of the model.
+    /// Goes on after the evaluations of a checkpoint, which was made after `rows` rows, and reduces the learning rates as these evaluations
+    /// have. Blocks on the store of the model.
     ///
     /// # Errors
-    /// The store fails, or a shard died.
-    pub(crate) fn restore(&self, points: Vec<EvaluationPoint>, rows: u64, table: &TableClient) -> Result<(), Fault> {
+    /// The store fails, or a fault of [`LearningRates::reduce`].
+    pub(crate) fn restore(&self, points: Vec<EvaluationPoint>, rows: u64, rates: &LearningRates) -> Result<(), Fault> {
         let options = &self.shared.job.evaluation;
         let (mut there, best) = (BTreeSet::new(), stopping::best(options, &points));
         if let (Some(models), false) = (self.shared.best().as_mut(), points.is_empty()) {
@@ -233,7 +236,7 @@ impl Evaluations {
         state.stopped = stopping::stops_after(options, &points);
         (state.points, state.there, state.rows) = (points, there, rows);
         drop(state);
-        self.shared.reduce_lr(table)
+        self.shared.reduce_lr(rates)
     }
 
     /// Warns that the best model so far, of evaluation `at`, lacks the state of its optimizers, if the job wants it.
@@ -271,12 +274,26 @@ impl Evaluations {
         self.shared.lock().stopped
     }
 
-    /// Before a batch is looked up: evaluates if it is time. Returns whether the batch is trained on. Called for one batch at a
-    /// time.
+    /// The gate that [`before_look_up`](Self::before_look_up) enters. A batch that is not looked up skips it.
+    pub(crate) fn gate(&self) -> Arc<LookupGate> {
+        Arc::clone(&self.gate)
+    }
+
+    /// Before a batch is looked up, which has arrived there as number `arrival`: evaluates if it is time, and enters the gate. Returns
+    /// whether the batch is trained on. Batches behind it wait. Dropped before it is ready, the run cannot go on.
     ///
     /// # Errors
     /// The evaluation failed, or the run is ending. Internal: no thread evaluates this run.
-    pub(crate) async fn before_look_up(&self, batch: &TrainBatch) -> Result<bool, Fault> {
+    pub(crate) async fn before_look_up(&self, batch: &TrainBatch, arrival: u64) -> Result<bool, Fault> {
+        self.gate.until_turn(arrival).await;
+        let is_trained_on = self.evaluate_if_due(batch).await?;
+        self.gate.enter(arrival).await;
+        Ok(is_trained_on)
+    }
+
+    /// Evaluates if it is time: when the gradients of all earlier batches are applied or, with exact staleness, kept. Returns whether
+    /// `batch` is trained on.
+    async fn evaluate_if_due(&self, batch: &TrainBatch) -> Result<bool, Fault> {
         let epochs = batch.lineage.epoch;
         let due = {
             let mut state = self.shared.lock();
@@ -293,6 +310,7 @@ impl Evaluations {
         if self.received.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return Err(Fault::internal("no thread evaluates this run, whose job has evaluation.every"));
         }
+        self.gate.until_all_left().await;
         let ending = || Fault::external("the run ended before its evaluation").kind(FaultKind::Stopped);
         let (answer, answered) = oneshot::channel();
         let asked = self.requests().as_ref().is_some_and(|to| to.send(EvaluationRequest { epochs, answer }).is_ok());
@@ -351,14 +369,15 @@ mod tests {
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let due = runtime.block_on(async {
-            assert!(evaluations.before_look_up(&batch(0)).await.unwrap());
-            tokio::time::timeout(Duration::from_secs(60), evaluations.before_look_up(&batch(1))).await
+            assert!(evaluations.before_look_up(&batch(0), 0).await.unwrap());
+            evaluations.gate().leave();
+            tokio::time::timeout(Duration::from_secs(60), evaluations.before_look_up(&batch(1), 1)).await
         });
         let fault = due.expect("the look-up waits for an evaluation that nothing makes").unwrap_err();
         assert!(fault.to_string().contains("no thread evaluates"), "{fault}");
         // The run has ended: the thread that evaluated has, too.
         drop(evaluations.take_requests());
-        let fault = runtime.block_on(evaluations.before_look_up(&batch(2))).unwrap_err();
+        let fault = runtime.block_on(evaluations.before_look_up(&batch(2), 1)).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Stopped, "{fault}");
     }
 }

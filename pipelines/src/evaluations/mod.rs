@@ -1,19 +1,24 @@
 //! Evaluations while a model is trained: when they are due, when the training stops, and which model is kept.
 //!
 //! ```text
-//!  lookup: holds the first batch after the point ──→ thread `evaluation`: a barrier from `train` on (all earlier batches are
-//!          ↑                                         applied, the dense parameters are copied), scores `data.eval`, keeps the
-//!          └──── go on, or train on no more batches ─┘ model if it is the best
+//!  lookup: holds the first batch after the point     ──→ thread `evaluation`: a barrier from `train` on (the dense parameters are
+//!          until all earlier ones are applied            copied), scores `data.eval`, keeps the model if it is the best
+//!          ↑                                                           │
+//!          └──── go on, or train on no more batches ───────────────────┘
 //! ```
+//! In a run of several processes, the only trainer evaluates: it takes batches in the order of the data
+//! ([`ordered`](crate::cluster::ordered)), so that whole epochs lie before the point, and looks up the rows of `data.eval` at the ps.
 //! While a batch is held, nothing changes the parameters, and scoring only reads them: the training is the same to the bit.
 //!
-//! Read in this order: `stopping.rs` (the rules, without IO), `evaluations.rs` (what the stages share), `best_models.rs` (the folders).
+//! Read in this order: `stopping.rs` (the rules, without IO), `evaluations.rs` (what the stages share), `learning_rates.rs`, `best_models.rs` (the folders).
 //! `training/evaluator.rs` is the thread, `scoring/followed_checkpoints.rs` evaluates checkpoints in a process beside the run.
 
 mod best_models;
 #[allow(clippy::module_inception, reason = "the type that the module is about")]
 pub(crate) mod evaluations;
+mod learning_rates;
 pub(crate) mod stopping;
 
 pub(crate) use best_models::folders as best_folders;
 pub(crate) use evaluations::Evaluations;
+pub(crate) use learning_rates::LearningRates;

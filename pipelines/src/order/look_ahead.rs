@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use forebay_actors::{Fault, StageCx, counted};
+use forebay_base::LrReductions;
 use forebay_batches::{GradBatch, InOrder, Staleness, Ticket};
 use forebay_job::Job;
 use forebay_ps::{CachedBatch, RowCache, RowCacheStats, TableClient};
@@ -177,6 +178,11 @@ impl LookAhead {
         self.cache.applied(pending).await?;
         self.cache.release(cached);
         Ok(())
+    }
+
+    /// Reduces the learning rates of later steps of the rows here, as the shards do.
+    pub(crate) fn reduce_lr(&self, reductions: &LrReductions) {
+        self.cache.reduce_lr(reductions);
     }
 
     pub(crate) fn report(&self) -> LookAheadReport {

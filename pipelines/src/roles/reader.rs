@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay_actors::{Fault, FaultKind, Outcome, Pipeline, Report, Running, counted};
+use forebay_actors::{Fault, FaultKind, LedgerReport, Outcome, Pipeline, Report, Running, counted};
 use forebay_batches::Staleness;
 use forebay_job::{Job, LookupAt};
 use forebay_ps::TableClient;
@@ -29,6 +29,7 @@ use crate::context::Context;
 use crate::dense_model::job_model::JobModel;
 use crate::predecessor::job_to_read;
 use crate::sources;
+use crate::stages::STOPPED_EARLY;
 use crate::training::wiring;
 use crate::tuning::TuningThread;
 
@@ -171,12 +172,12 @@ impl Reader {
         let Self { session, reading, tuning } = self;
         let Reading { running, send_queue, leases, streams, unreached, lease } = reading;
         let (run, mut status_updates) = (running.control(), session.member.subscribe());
-        let (mut failure, mut leaves) = (None, false);
+        let (mut failure, mut leaves, mut untrained) = (None, false, 0);
         let meters = MeterSender::start(&session.member, {
             let run = running.control();
             move || run.snapshot()
         });
-        let Outcome { result, report, .. } = session.io.block_on(async {
+        let Outcome { result, mut report, .. } = session.io.block_on(async {
             let mut ended = pin!(running.outcome());
             let mut drained = false;
             let [mut untaken_since, mut unreached_since, mut blocked_since] =
@@ -207,13 +208,20 @@ impl Reader {
                 {
                     send_queue.clear();
                 }
-                match &status_updates.borrow_and_update().phase {
+                let status = status_updates.borrow_and_update().clone();
+                match &status.phase {
                     RunPhase::Failed(failed) if failure.is_none() => {
                         run.kill(failed.fault());
                         failure = Some(failed.clone());
                     }
-                    // All batches that are still queued here were trained on from another reader.
-                    RunPhase::Finished | RunPhase::Over => send_queue.clear(),
+                    // All batches that are still queued here were trained on from another reader, or the training has stopped early.
+                    RunPhase::Finished | RunPhase::Over => {
+                        let rows = send_queue.clear();
+                        if status.stopped_early {
+                            leases.progress().close();
+                            untrained += rows;
+                        }
+                    }
                     _ => {}
                 }
                 show(&run.snapshot());
@@ -225,6 +233,7 @@ impl Reader {
             }
         });
         drop((streams, tuning));
+        count_untrained(&mut report.ledger, untrained);
         meters.finish(report.clone(), &run.timeline(), None);
         let result = result.and_then(|()| session.io.block_on(leases.wait_until_reported()));
         match (result, failure) {
@@ -238,6 +247,14 @@ impl Reader {
             (_, Some(failed)) => Err(failed.fault()),
             (Err(fault), None) => Err(session.fail(fault)),
         }
+    }
+}
+
+/// These rows were sent, or waited to be sent, when the training stopped early.
+fn count_untrained(ledger: &mut LedgerReport, rows: u64) {
+    if rows > 0 {
+        ledger.delivered = ledger.delivered.saturating_sub(rows);
+        *ledger.rejected.entry(STOPPED_EARLY.to_owned()).or_default() += rows;
     }
 }
 

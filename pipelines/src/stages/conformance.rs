@@ -261,6 +261,10 @@ impl DenseStore for Constant {
     ) -> Result<BoxFuture<'static, Result<(), Fault>>, Fault> {
         Ok(Box::pin(ready(Ok(()))))
     }
+    async fn reduce_lr(&self, _: &forebay_base::LrReductions) -> Result<(), Fault> {
+        Ok(())
+    }
+
     async fn acknowledge_before(&self, _: u64) -> Result<(), Fault> {
         Ok(())
     }

@@ -25,7 +25,7 @@ use crate::order::step_order::StepOrder;
 pub(crate) const TRAINED_BEFORE: &str = "trained on before the run was resumed";
 
 /// The reason in the ledger of rows that were read and not trained on, because the metric of evaluations did not improve.
-const STOPPED_EARLY: &str = "read after the training had stopped early";
+pub(crate) const STOPPED_EARLY: &str = "read after the training had stopped early";
 
 /// The `lookup` stage.
 #[derive(Clone)]
@@ -224,7 +224,7 @@ impl Stage for Lookup {
         let mut rows = Vec::with_capacity(train.unique.len() * table.row_dim());
         let Turn { ticket, after, pushed } = self.turn(cx).await?;
         if let Some(evaluations) = &self.evaluations
-            && !cx.meter().blocked_on("evaluation", evaluations.before_look_up(&train)).await?
+            && !cx.meter().blocked_on("evaluation", evaluations.before_look_up(&train, cx.arrival())).await?
         {
             // Its ticket is dropped, so that later batches do not wait for it.
             cx.ledger().reject(STOPPED_EARLY, train.rows as u64);

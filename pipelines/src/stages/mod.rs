@@ -34,7 +34,7 @@ pub(crate) use embed::{Embed, VECTOR};
 pub use evaluate::Evaluate;
 pub use forebay_batches::{BatchPlan, Batcher, Parse};
 pub use lookup::Lookup;
-pub(crate) use lookup::TRAINED_BEFORE;
+pub(crate) use lookup::{STOPPED_EARLY, TRAINED_BEFORE};
 pub use predict::{Predict, PredictedRows};
 pub use push::Push;
 pub(crate) use receive::Receive;

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use forebay_actors::Fault;
 use forebay_batches::{BatchId, TrainBatch};
 use forebay_connectors::WindowMark;
+use forebay_models::NamedTensor;
+use futures::executor::block_on;
 
 use super::rounds_end::RoundsEnd;
 use crate::checkpointer::cut::CutPoint;
 use crate::checkpointer::shared_cut::SharedCut;
 use crate::dense_model::dense_store::DenseStore;
 use crate::order::batch_record::BatchRecord;
+use crate::order::lookup_gate::LookupGate;
 use crate::trainer_count::TrainerCount;
 
 /// How the stages of one process take part in training.
@@ -21,6 +24,8 @@ pub(crate) struct Participation {
     membership: Option<Arc<Membership>>,
     /// Set if the run has checkpoints.
     cut_point: Option<Arc<CutPoint>>,
+    /// Set if the model is evaluated while it is trained: the gate at which a look-up waits for the evaluation.
+    evaluation_gate: Option<Arc<LookupGate>>,
     /// Steps of the model that a process alone goes on from.
     steps_before: u64,
 }
@@ -64,6 +69,11 @@ impl Participation {
     /// With checkpoints.
     pub(crate) fn with_checkpoints(self, cut_point: Arc<CutPoint>) -> Self {
         Self { cut_point: Some(cut_point), ..self }
+    }
+
+    /// With evaluations, whose gate this is.
+    pub(crate) fn with_evaluations(self, gate: Option<Arc<LookupGate>>) -> Self {
+        Self { evaluation_gate: gate, ..self }
     }
 
     pub(crate) fn cut_point(&self) -> Option<&Arc<CutPoint>> {
@@ -120,16 +130,18 @@ impl Participation {
 
     /// The batch that arrived as number `arrival` is not looked up.
     pub(crate) fn skip_gate(&self, arrival: u64) {
-        if let Some(shared) = self.shared_cut() {
-            shared.gate.skip(arrival);
-        }
+        self.gates().for_each(|gate| gate.skip(arrival));
     }
 
-    /// The gradients of a batch that has entered the gate are applied or kept, and the batch is recorded as done.
+    /// The gradients of a batch that has entered the gates are applied or kept, and the batch is recorded as done.
     pub(crate) fn leave_gate(&self) {
-        if let Some(shared) = self.shared_cut() {
-            shared.gate.leave();
-        }
+        self.gates().for_each(LookupGate::leave);
+    }
+
+    /// The gates that a batch enters before its look-up: of checkpoints of several trainers, and of evaluations.
+    fn gates(&self) -> impl Iterator<Item = &LookupGate> {
+        let of_cuts = self.shared_cut().map(|shared| &shared.gate);
+        of_cuts.into_iter().chain(self.evaluation_gate.as_deref())
     }
 
     fn shared_cut(&self) -> Option<&Arc<SharedCut>> {
@@ -143,6 +155,28 @@ impl Participation {
             Some(dense) => dense.pull(after).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// The dense parameters after the last push, and the state of their optimizer if the model is saved with it (`with_state`). They come
+    /// from the shared store if there is one, else from `tensors` and `optimizer` of the trainer's own model. Blocks.
+    pub(crate) fn latest(
+        &self,
+        mut tensors: Vec<NamedTensor>,
+        optimizer: Option<Vec<NamedTensor>>,
+        with_state: bool,
+    ) -> Result<(Vec<NamedTensor>, Option<Vec<NamedTensor>>), Fault> {
+        let Some(flat) = block_on(self.pull_dense(None))? else { return Ok((tensors, optimizer)) };
+        let mut rest = flat.as_slice();
+        for tensor in &mut tensors {
+            let Some((values, after)) = rest.split_at_checked(tensor.data.len()) else { break };
+            tensor.data.copy_from_slice(values);
+            rest = after;
+        }
+        let optimizer = match self.dense().filter(|_| with_state) {
+            Some(dense) => Some(block_on(dense.optimizer(&tensors))?),
+            None => None,
+        };
+        Ok((tensors, optimizer))
     }
 
     pub(crate) fn dense(&self) -> Option<&Arc<dyn DenseStore>> {

@@ -64,9 +64,9 @@ impl<T: Sendable> Ship<T> {
     }
 
     async fn enqueue(&self, cx: &StageCx, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
-        let id = BatchId::of(&batch);
+        let (id, samples) = (BatchId::of(&batch), batch.rows() as u64);
         let queue = (id.index % self.trainers) as usize;
-        if !self.progress.batch_sent(id, batch.window.term, batch.rows() as u64, batch.closes) {
+        if !self.progress.batch_sent(id, batch.window.term, samples, batch.closes) {
             // The lease is lost, or it came back, and this reader will make the batch again.
             return Ok(());
         }
@@ -93,7 +93,8 @@ impl<T: Sendable> Ship<T> {
             }
         };
         cx.meter().blocked_on("trainer", room).await?;
-        self.send_queue.put(queue, QueuedBatch { header, bytes: columns::bytes(&columns), columns, _ticket: ticket });
+        let bytes = columns::bytes(&columns);
+        self.send_queue.put(queue, QueuedBatch { header, bytes, columns, rows: samples, _ticket: ticket });
         Ok(())
     }
 

@@ -10,16 +10,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_actors::{Control, Domain, Fault, FaultKind, Host, counted};
+use forebay_batches::RowCounts;
 use forebay_job::{Job, ReduceLrOnPlateau, RunEnd, Transfers};
-use forebay_ps::TableClient;
 use futures::executor::block_on;
 
 use super::resources::Resources;
-use crate::checkpointer::cut::CutPoint;
+use crate::cluster::RunPhase;
 use crate::columns::run_types::{RowTypes, RunTypes};
 use crate::context::Context;
 use crate::dense_model::job_model::JobModel;
 use crate::evaluations::Evaluations;
+use crate::evaluations::LearningRates;
 use crate::evaluations::evaluations::{DenseCopy, EvaluationRequest, EvaluationState};
 use crate::evaluations::stopping;
 use crate::metrics::evaluation_points::EvaluationPoint;
@@ -28,6 +29,7 @@ use crate::metrics::quality::Evaluation;
 use crate::metrics::training_summary::TrainingSummary;
 use crate::model::Model;
 use crate::retries::Retries;
+use crate::stages::participation::Participation;
 
 /// Evaluates the model of a run until the run ends.
 pub(crate) struct Evaluator {
@@ -41,14 +43,18 @@ struct Worker {
     job: Job,
     context: Context,
     model: JobModel,
-    table: TableClient,
+    rates: LearningRates,
     progress: Progress,
-    cut_point: Option<Arc<CutPoint>>,
+    participation: Participation,
     types: RunTypes,
     /// The summary that a kept model is saved with, once the evaluation has set its rows, steps and epochs.
     summary: TrainingSummary,
+    /// Steps of the model at `train.from`.
+    steps_before: u64,
     /// Whether the run ends, so that nothing is tried again.
     gives_up: Box<dyn Fn() -> bool + Send>,
+    /// In a cluster, tells the coordinator that the training has ended after these rows and batches.
+    stopped: Option<Box<dyn Fn(RowCounts) + Send>>,
 }
 
 impl Evaluator {
@@ -60,22 +66,30 @@ impl Evaluator {
         control: Control,
     ) -> Self {
         let (shared, run) = (Arc::clone(&evaluations.shared), control.clone());
+        let status = resources.session.as_ref().map(|session| session.member.subscribe());
+        // A process that is told to end asks the coordinator for a drain.
+        let ends = move || {
+            let phase = status.as_ref().map(|status| status.borrow().phase.clone());
+            matches!(phase, Some(RunPhase::Draining | RunPhase::Failed(_)))
+        };
         let worker = Worker {
             shared: Arc::clone(&evaluations.shared),
             job: resources.job.clone(),
             context: resources.context.clone(),
             model: resources.model.clone(),
-            table: resources.table.clone(),
+            rates: resources.learning_rates(),
             progress: resources.progress.clone(),
-            cut_point: resources.participation.cut_point().cloned(),
+            participation: resources.participation.clone(),
             types: resources.types.clone(),
             summary: TrainingSummary { ended: RunEnd::StoppedEarly, ..resources.summary() },
-            gives_up: Box::new(move || shared.told_to_end() || run.killed() || run.ended()),
+            steps_before: resources.steps_before,
+            gives_up: Box::new(move || shared.told_to_end() || ends() || run.killed() || run.ended()),
+            stopped: resources.session.as_ref().map(|session| Box::new(session.stops_early()) as _),
             control,
         };
         if evaluations.stopped() {
             // The run goes on from a checkpoint that was made after the training had stopped.
-            worker.control.drain();
+            worker.stop();
         }
         let run = move || requests.into_iter().for_each(|requests| worker.run(&requests));
         let thread = std::thread::Builder::new().name("evaluation".into()).spawn(run);
@@ -103,7 +117,7 @@ fn of_data_eval(fault: Fault) -> Fault {
 /// Whether the fault of an evaluation may pass. `scored_before`: an earlier evaluation scored the rows of `data.eval`, so a fault of the
 /// rows means that the files have changed since.
 fn may_pass(fault: &Fault, scored_before: bool) -> bool {
-    if matches!(fault.kind, FaultKind::Stopped | FaultKind::Device) {
+    if matches!(fault.kind, FaultKind::Stopped | FaultKind::Device | FaultKind::RolledBack) {
         return false;
     }
     match fault.domain {
@@ -136,7 +150,7 @@ impl Worker {
         let scored_before = !self.shared.lock().points.is_empty();
         let (rows, steps) = model.training.as_ref().map_or((0, 0), |training| (training.rows, training.steps));
         let evaluation = match self.scored(&model, rows, scored_before) {
-            Err(fault) if may_pass(&fault, scored_before) => {
+            Err(fault) if may_pass(&fault, scored_before) && !self.control.killed() => {
                 self.shared.miss(rows, epochs);
                 tracing::warn!(
                     "the evaluation after {} is missed, and the training goes on without it: {fault}",
@@ -155,11 +169,11 @@ impl Worker {
         let point = EvaluationPoint { reduced_lr: self.shared.reduces_lr(&point), ..point };
         let (at, is_best) = self.shared.add(point, evaluation);
         if point.reduced_lr {
-            self.shared.reduce_lr(&self.table)?;
+            self.shared.reduce_lr(&self.rates)?;
         }
         let is_kept = is_best && self.is_kept(at, &model)?;
         // The model is kept before the point is recorded: checkpoints after that name the model.
-        if let Some(cut_point) = &self.cut_point {
+        if let Some(cut_point) = self.participation.cut_point() {
             cut_point.evaluated(point);
         }
         let mut state = self.shared.lock();
@@ -178,9 +192,20 @@ impl Worker {
         tracing::info!("evaluation {} {point}{others}{best}{left_out}{reduced}", at + 1);
         if stops {
             state.stopped = true;
-            self.control.drain();
+            drop(state);
+            self.stop();
         }
         Ok(())
+    }
+
+    /// Ends the training: no more batches are trained on.
+    fn stop(&self) {
+        if let Some(stopped) = &self.stopped {
+            let trained = self.progress.snapshot();
+            let batches = trained.steps.saturating_sub(self.steps_before);
+            stopped(RowCounts { trained: trained.rows, rejected: 0, batches });
+        }
+        self.control.drain();
     }
 
     /// Scores `data.eval` with the model after `rows` rows.
@@ -232,6 +257,7 @@ impl Worker {
         let Some(DenseCopy { parameters: dense, optimizer }) = dense else {
             return Err(Fault::internal("a barrier has passed without the dense parameters"));
         };
+        let (dense, optimizer) = self.participation.latest(dense, optimizer, self.job.output.state)?;
         let trained = self.progress.snapshot();
         let mut summary = self.summary.clone();
         if let Some(RowTypes { types, lists }) = self.types.get() {
@@ -243,7 +269,7 @@ impl Worker {
             job: self.job.clone(),
             dense,
             optimizer,
-            table: self.table.clone(),
+            table: self.rates.table.clone(),
             training: Some(training),
             approximates: None,
             model: self.model.clone(),
@@ -278,6 +304,7 @@ mod tests {
             (away(), true, true),
             (away().kind(FaultKind::Device), false, false),
             (away().kind(FaultKind::Stopped), false, false),
+            (away().kind(FaultKind::RolledBack), false, false),
             (nothing(), false, true),
             (nothing().kind(FaultKind::NotFound), true, true),
             (nothing().kind(FaultKind::Stopped), false, false),

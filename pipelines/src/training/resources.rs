@@ -7,11 +7,9 @@ use forebay_base::memory_limit;
 use forebay_batches::Staleness;
 use forebay_connectors::Format;
 use forebay_job::{DenseAt, FeatureScales, InitialBias, Job, RunEnd};
-use forebay_models::NamedTensor;
 use forebay_ps::dense::FirstValue;
 use forebay_ps::remote::PsReplies;
 use forebay_ps::{TableClient, TableConfig, start_table};
-use futures::executor::block_on;
 
 use super::preflight;
 use super::run_report::{AllTrainers, RunReport};
@@ -28,7 +26,7 @@ use crate::columns::sampled_settings::SampledSettings;
 use crate::context::Context;
 use crate::dense_model::dense_memory::DenseMemory;
 use crate::dense_model::job_model::{JobModel, check_backend};
-use crate::evaluations::Evaluations;
+use crate::evaluations::{Evaluations, LearningRates};
 use crate::extension::source_progress::SourceProgress;
 use crate::metrics::process_report::ProcessReport;
 use crate::metrics::progress::{Progress, Snapshot};
@@ -228,7 +226,7 @@ impl Resources {
         }
         let author = folder.author(position.run, start)?;
         if let Some(evaluations) = &self.evaluations {
-            evaluations.restore(position.evaluations.clone(), position.rows, &self.table)?;
+            evaluations.restore(position.evaluations.clone(), position.rows, &self.learning_rates())?;
         }
         if let Some(exact) = &self.exact {
             let row_dim = self.table.row_dim();
@@ -360,6 +358,9 @@ impl Resources {
         if let Some(history) = history.filter(|history| history.stopped_early) {
             summary.ended = RunEnd::StoppedEarly;
             summary.epochs = history.points.last().map_or(0, |point| u64::from(point.epochs));
+            // In a cluster, the coordinator counts the rows of whole windows.
+            let trained = self.progress.snapshot();
+            (summary.rows, summary.steps) = (trained.rows, trained.steps);
         }
         summary
     }
@@ -376,24 +377,9 @@ impl Resources {
         }
     }
 
-    /// The dense parameters after the last push, and the state of their optimizer if the model is saved with it. They come from the shared
-    /// store if there is one, else from `tensors` and `optimizer` of the trainer's own model.
-    pub(crate) fn latest(
-        &self,
-        mut tensors: Vec<NamedTensor>,
-        optimizer: Option<Vec<NamedTensor>>,
-    ) -> Result<(Vec<NamedTensor>, Option<Vec<NamedTensor>>), Fault> {
-        let Some(flat) = block_on(self.participation.pull_dense(None))? else { return Ok((tensors, optimizer)) };
-        let mut rest = flat.as_slice();
-        for tensor in &mut tensors {
-            let Some((values, after)) = rest.split_at_checked(tensor.data.len()) else { break };
-            tensor.data.copy_from_slice(values);
-            rest = after;
-        }
-        let optimizer = match self.participation.dense().filter(|_| self.job.output.state) {
-            Some(dense) => Some(block_on(dense.optimizer(&tensors))?),
-            None => None,
-        };
-        Ok((tensors, optimizer))
+    /// The learning rates that this process can reduce.
+    pub(crate) fn learning_rates(&self) -> LearningRates {
+        let dense = self.participation.dense().cloned();
+        LearningRates { table: self.table.clone(), dense, look_ahead: self.look_ahead.clone() }
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::Analysis;
 use crate::metrics::process_report::ProcessReport;
+use crate::stages::STOPPED_EARLY;
 
 /// The report of a run. In JSON: the fields of [`Report`] (in a cluster, of all processes together), `analysis`, and `processes`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -122,8 +123,11 @@ fn merged(processes: &[ProcessReport], job: &Job) -> Report {
         links.extend(between);
     }
     let mut ledger = LedgerReport::default();
+    let has_readers = job.placement.readers > 0;
     for ProcessReport { report, .. } in processes {
-        for (reason, rows) in &report.ledger.rejected {
+        // Readers count all rows that were read after the training had stopped early, also those that they had sent.
+        let counted = |reason: &str| !(has_readers && trains(report) && reason == STOPPED_EARLY);
+        for (reason, rows) in report.ledger.rejected.iter().filter(|(reason, _)| counted(reason)) {
             *ledger.rejected.entry(reason.clone()).or_default() += rows;
         }
         ledger.unwritten += report.ledger.unwritten;
@@ -223,6 +227,24 @@ mod tests {
         let others = vec![reader(0, 510, 10), reader(1, 300, 0)];
         let ledger = RunReport::new(trainer(0, 500), others, &job, None).report.ledger;
         assert_eq!((ledger.read, ledger.delivered, ledger.unwritten), (510, 500, 10));
+    }
+
+    /// The trainer has 40 of the 100 rows that the reader had sent.
+    #[test]
+    fn rows_that_were_read_after_the_training_had_stopped_early_count_once() {
+        let left_out = |rows: u64| [(STOPPED_EARLY.to_owned(), rows)].into();
+        let apart = Job::from_toml("placement.readers = 1", &[]).unwrap();
+        let reader = LedgerReport { read: 600, delivered: 500, rejected: left_out(100), ..LedgerReport::default() };
+        let reader = process("reader 0", &[("read", 600, 9), ("ship", 600, 9)], reader);
+        let mut stopped = trainer(0, 500);
+        (stopped.report.ledger.read, stopped.report.ledger.rejected) = (540, left_out(40));
+        let ledger = RunReport::new(stopped.clone(), vec![reader], &apart, None).report.ledger;
+        assert_eq!((ledger.read, ledger.delivered, ledger.rejected_total()), (600, 500, 100));
+        // A trainer that reads by itself has none of its rows counted by others.
+        let ps = process("ps 0", &[], LedgerReport::default());
+        let here = Job::from_toml("placement.ps = 1", &[]).unwrap();
+        let ledger = RunReport::new(stopped, vec![ps], &here, None).report.ledger;
+        assert_eq!((ledger.read, ledger.delivered, ledger.rejected_total()), (540, 500, 40));
     }
 
     #[test]

@@ -324,12 +324,18 @@ const PARTS_WAITING: usize = 1;
 pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &mut Resources) -> Pipeline {
     let replicas = replicas_for_requests(resources);
     let lookup = Lookup::for_training(&resources.table, &resources.staleness)
-        .participation(resources.participation.clone())
+        .participation(participation(resources))
         .in_order(resources.exact.clone())
         .in_step(resources.step_order.clone())
         .ahead(resources.look_ahead.clone())
         .evaluated(resources.evaluations.clone());
     compute(looked_up(flow, lookup, replicas).link(resources.job.pipeline.links.to_train()), resources)
+}
+
+/// How the stages take part, with the gate of evaluations.
+fn participation(resources: &Resources) -> Participation {
+    let gate = resources.evaluations.as_ref().map(|evaluations| evaluations.gate());
+    resources.participation.clone().with_evaluations(gate)
 }
 
 /// Replicas of `lookup` and of `push`: one for each ticket, which hides the round trip to the ps. Shards in this process need no
@@ -354,7 +360,7 @@ fn looked_up(flow: Flow<TrainBatch>, lookup: Lookup, replicas: usize) -> Flow<Re
 }
 
 fn compute(flow: Flow<ReadyBatch>, resources: &mut Resources) -> Pipeline {
-    let (participation, job) = (resources.participation.clone(), &resources.job);
+    let (participation, job) = (participation(resources), &resources.job);
     let compute = Compute {
         progress: resources.progress.clone(),
         steps: participation.steps(),
@@ -362,7 +368,7 @@ fn compute(flow: Flow<ReadyBatch>, resources: &mut Resources) -> Pipeline {
         first_biases: resources.first_biases(),
         // With the dense parameters in the ps, their optimizer is there, too: the trainer's model has no state of its own.
         state_output: match participation.dense() {
-            Some(_) => StateOutput::default(),
+            Some(_) => StateOutput { evaluations: resources.evaluations.clone(), ..StateOutput::default() },
             None => StateOutput {
                 cut_point: participation.cut_point().cloned(),
                 evaluations: resources.evaluations.clone(),

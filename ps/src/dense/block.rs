@@ -2,6 +2,7 @@
 //! one call at a time, on its own thread.
 
 use forebay_actors::{Client, Fault, Host, PendingReply, Place, Service, StageCx};
+use forebay_base::LrReductions;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -24,6 +25,14 @@ pub trait DenseRule: Send {
     /// A user fault: this rule does not take it, as by default.
     fn set(&mut self, _place: usize, _value: f32) -> Result<(), Fault> {
         Err(Fault::user("the rule of a dense block takes no first value; expected one with `set`"))
+    }
+
+    /// Reduces the learning rate of later steps, by their numbers. Replaces earlier reductions.
+    ///
+    /// # Errors
+    /// A user fault: this rule does not take it, as by default.
+    fn reduce_lr(&mut self, _reductions: &LrReductions) -> Result<(), Fault> {
+        Err(Fault::user("the rule of a dense block cannot reduce its learning rate; expected one with `reduce_lr`"))
     }
 
     /// The values. Their number never changes.
@@ -67,6 +76,8 @@ pub(super) enum BlockCall {
     Save,
     /// Restores the rule.
     Restore(Vec<NamedValues>),
+    /// Reduces the learning rate of later steps.
+    ReduceLr(LrReductions),
     /// Replaces a value, unless the rule was restored or has applied gradients.
     SetFirst { place: usize, value: f32 },
 }
@@ -159,6 +170,17 @@ impl DenseBlock {
     /// A user fault: the rule does not take it. Internal: the block has died.
     pub(super) async fn set_first(&self, place: usize, value: f32) -> Result<(), Fault> {
         match self.client.call(BlockCall::SetFirst { place, value }).await? {
+            BlockReply::Done => Ok(()),
+            _ => Err(wrong_reply()),
+        }
+    }
+
+    /// Reduces the learning rate of later steps, by their numbers. Replaces earlier reductions, and may be repeated.
+    ///
+    /// # Errors
+    /// A user fault: the rule does not take it. Internal: the block has died.
+    pub async fn reduce_lr(&self, reductions: &LrReductions) -> Result<(), Fault> {
+        match self.client.call(BlockCall::ReduceLr(reductions.clone())).await? {
             BlockReply::Done => Ok(()),
             _ => Err(wrong_reply()),
         }
@@ -288,6 +310,7 @@ impl Service for Block {
             BlockCall::AcknowledgeBefore { .. } => ("acknowledge", 0),
             BlockCall::Save => ("save", 1),
             BlockCall::Restore(_) => ("restore", 1),
+            BlockCall::ReduceLr(_) => ("reduce lr", 0),
             BlockCall::SetFirst { .. } => ("set_first", 1),
         }
     }
@@ -319,6 +342,10 @@ impl Service for Block {
             }
             BlockCall::Save => Ok(BlockReply::Saved(self.rule.as_ref().ok_or_else(not_open)?.save()?)),
             BlockCall::Restore(saved) => self.restore(saved),
+            BlockCall::ReduceLr(reductions) => {
+                self.rule.as_mut().ok_or_else(not_open)?.reduce_lr(&reductions)?;
+                Ok(BlockReply::Done)
+            }
             BlockCall::SetFirst { place, value } => self.set_first(place, value),
         }
     }

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::Float32Type;
 use forebay_actors::Fault;
+use forebay_base::LrReductions;
 use forebay_net::{Message, Peer, RequestStream, Resend, Retry};
 use futures::future::{BoxFuture, try_join_all};
 
@@ -237,6 +238,14 @@ impl DenseClient {
         try_join_all(asked).await.map(drop)
     }
 
+    /// Reduces the learning rate of later steps, by their numbers. Replaces earlier reductions, and may be repeated.
+    ///
+    /// # Errors
+    /// External: a process is gone. User: the rule of a block does not take it. Internal: a block has died.
+    pub async fn reduce_lr(&self, reductions: &LrReductions) -> Result<(), Fault> {
+        try_join_all(self.endpoints.iter().map(|endpoint| endpoint.reduce_lr(reductions))).await.map(drop)
+    }
+
     async fn begin_push(
         &self,
         grads: &[f32],
@@ -299,6 +308,13 @@ impl BlockEndpoint {
         match self {
             Self::Local(block) => block.acknowledge_before(series).await,
             Self::Remote { ps, .. } => ps.act("dense.acknowledge", &AcknowledgeDense { before: series }).await,
+        }
+    }
+
+    async fn reduce_lr(&self, reductions: &LrReductions) -> Result<(), Fault> {
+        match self {
+            Self::Local(block) => block.reduce_lr(reductions).await,
+            Self::Remote { ps, .. } => ps.act("dense.reduce_lr", reductions).await,
         }
     }
 

@@ -8,6 +8,7 @@
 //!   action dense.config                                                                     → {"block", "len"}
 //!   action dense.set_first  {"place", "value"}                                                   → null
 //!   action dense.acknowledge  {"before": series}                                                 → null
+//!   action dense.reduce_lr  {factor, min_lr, after}                                              → null
 //! ```
 
 use std::ops::Range;
@@ -18,13 +19,14 @@ use arrow::datatypes::{DataType, Field, Float32Type};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
+use forebay_base::LrReductions;
 use forebay_net::{Caller, Handler, Incoming, Message, Outgoing, PendingAnswer, answer_in_order};
 use serde::{Deserialize, Serialize};
 
 use super::block::{DenseBlock, NamedValues, pushed};
 use super::partition::{blocks, check_finite};
 use crate::push::{PushOutcome, Sender};
-use crate::remote::{check_acknowledge, check_member, sender};
+use crate::remote::{ACKNOWLEDGES, REDUCES, check_member, check_trainer, sender};
 use crate::wire::messages::{MOST_VALUES, Shape, Wire, push_answer, read_push};
 use crate::wire::metadata::{Answer, PullHeader, Tail};
 use crate::wire::row_columns::{batch, plain_column};
@@ -156,6 +158,11 @@ impl Handler for DenseService {
                 "sets a value before the first step; body {\"place\": number, \"value\": number}".to_owned(),
             ),
             ("acknowledge".to_owned(), acknowledge.to_owned()),
+            (
+                "reduce_lr".to_owned(),
+                "reduces the learning rate of later steps; body {\"factor\": number, \"min_lr\": number, \"after\": [step, ...]}"
+                    .to_owned(),
+            ),
         ]
     }
 
@@ -180,15 +187,22 @@ impl Handler for DenseService {
                 serde_json::to_vec(&self.block.set_first(place, value).await?)
             }
             "acknowledge" => {
-                check_acknowledge(caller, self.trainers)?;
+                check_trainer(caller, self.trainers, ACKNOWLEDGES)?;
                 let acknowledge: AcknowledgeDense =
                     serde_json::from_slice(&body).map_err(|e| Fault::user("the body of an action").because(e))?;
                 serde_json::to_vec(&self.block.acknowledge_before(acknowledge.before).await?)
             }
+            "reduce_lr" => {
+                check_trainer(caller, self.trainers, REDUCES)?;
+                let reductions: LrReductions =
+                    serde_json::from_slice(&body).map_err(|e| Fault::user("the body of an action").because(e))?;
+                reductions.check().map_err(Fault::user)?;
+                serde_json::to_vec(&self.block.reduce_lr(&reductions).await?)
+            }
             other => {
                 let other = other.escape_debug();
                 return Err(Fault::user(format!(
-                    "`dense` has no action `{other}`; it has `config`, `set_first` and `acknowledge`"
+                    "`dense` has no action `{other}`; it has `config`, `set_first`, `acknowledge` and `reduce_lr`"
                 )));
             }
         };

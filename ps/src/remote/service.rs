@@ -12,10 +12,12 @@
 //!   get {..., "absent": true}                                                     →  {key, count, seen}
 //!   action table.stats, table.config  {"table": NAME}                             →  JSON
 //!   action table.acknowledge  {"table": NAME, "before": series}                        →  null
+//!   action table.reduce_lr  {"table": NAME, "reductions": {factor, min_lr, after}}     →  null
 //! ```
 //!
 //! A caller that is not a member of the run (a stock client) may read. Its pulls return zeros for keys without a row, as
-//! peeks do, so that they do not change the table. It may not push, import or acknowledge.
+//! peeks do, so that they do not change the table. It may not push, import, acknowledge or reduce
+//! learning rates.
 
 use std::sync::Arc;
 
@@ -33,7 +35,7 @@ use crate::lifetime::Absent;
 use crate::push::Sender;
 use crate::table::ExportBlock;
 use crate::wire::messages::{MOST_VALUES, Wire};
-use crate::wire::requests::{AcknowledgeTable, HeldShards, TableName, Ticket};
+use crate::wire::requests::{AcknowledgeTable, HeldShards, ReduceTableLr, TableName, Ticket};
 use crate::wire::row_columns::{batch, key_field, keys_column, list_field, rows_column};
 
 /// Floats of one message of an export.
@@ -80,6 +82,12 @@ impl Handler for TableService {
             of("stats", "rows, bytes and counts"),
             of("config", "the configuration and the shards here"),
             ("acknowledge".to_owned(), acknowledge.to_owned()),
+            (
+                "reduce_lr".to_owned(),
+                "reduces the learning rates of later pushes, by their steps; body {\"table\": NAME, \"reductions\": \
+                 {\"factor\": number, \"min_lr\": number, \"after\": [step, ...]}}"
+                    .to_owned(),
+            ),
         ]
     }
 
@@ -93,13 +101,19 @@ impl Handler for TableService {
                 serde_json::to_vec(&HeldShards { config, rank, processes, shards: table.shards() })
             }
             "acknowledge" => {
-                check_acknowledge(caller, self.trainers)?;
+                check_trainer(caller, self.trainers, ACKNOWLEDGES)?;
                 let acknowledge: AcknowledgeTable = json(&body, "an action")?;
                 serde_json::to_vec(&self.table(&acknowledge.table)?.acknowledge_before(acknowledge.before).await?)
             }
+            "reduce_lr" => {
+                check_trainer(caller, self.trainers, REDUCES)?;
+                let ReduceTableLr { table, reductions } = json(&body, "an action")?;
+                reductions.check().map_err(Fault::user)?;
+                serde_json::to_vec(&self.table(&table)?.reduce_lr(&reductions).await?)
+            }
             other => {
                 let other = other.escape_debug();
-                let there = "`stats`, `config` and `acknowledge`";
+                let there = "`stats`, `config`, `acknowledge` and `reduce_lr`";
                 return Err(Fault::user(format!("a table has no action `{other}`; it has {there}")));
             }
         };
@@ -192,11 +206,17 @@ pub(crate) fn sender(caller: &Caller, trainers: Option<u32>) -> Option<Sender> {
     trainers.map(|trainers| Sender { role, trainers })
 }
 
-/// Only trainers may acknowledge pushes, if a service knows how many `trainers` there are.
-pub(crate) fn check_acknowledge(caller: &Caller, trainers: Option<u32>) -> Result<(), Fault> {
+/// Only trainers may do what `does` says, if a service knows how many `trainers` there are.
+pub(crate) fn check_trainer(caller: &Caller, trainers: Option<u32>, does: &str) -> Result<(), Fault> {
     check_member(caller)?;
-    sender(caller, trainers).map_or(Ok(()), |sender| sender.check_acknowledge())
+    sender(caller, trainers).map_or(Ok(()), |sender| sender.check_trainer(does))
 }
+
+/// What a fault says that a process does which declares pushes applied.
+pub(crate) const ACKNOWLEDGES: &str = "acknowledges pushes";
+
+/// What a fault says that a process does which reduces learning rates.
+pub(crate) const REDUCES: &str = "reduces learning rates";
 
 /// Only members of the run may change anything.
 pub(crate) fn check_member(caller: &Caller) -> Result<(), Fault> {

@@ -17,7 +17,7 @@ use super::metadata::{Answer, Header, PullHeader, Tail};
 use super::own_widths::{cut, pad};
 use super::remote_ps::{DEADLINE, RemotePs};
 use super::reply_times::{PsReplies, ReplyTimes};
-use super::requests::{AcknowledgeTable, HeldShards, TableName, Ticket};
+use super::requests::{AcknowledgeTable, HeldShards, ReduceTableLr, TableName, Ticket};
 use super::row_columns;
 use super::row_columns::{batch, key_field, keys_column, list_field, plain, rows, rows_column};
 use super::row_columns::{reclaim_keys, reclaim_rows};
@@ -123,7 +123,10 @@ impl Process {
                 let stats: TableStats = self.ps.act("table.stats", &TableName { table: table() }).await?;
                 Ok(Reply::Stats(stats.shards))
             }
-            Call::ReduceLr { .. } => Err(Fault::internal("the learning rates of another process were to be reduced")),
+            Call::ReduceLr { reductions } => {
+                let body = ReduceTableLr { table: table(), reductions };
+                self.ps.act("table.reduce_lr", &body).await.map(|()| Reply::Done)
+            }
             Call::AcknowledgeBefore { before } => {
                 let body = AcknowledgeTable { table: table(), before };
                 self.ps.act("table.acknowledge", &body).await.map(|()| Reply::Done)

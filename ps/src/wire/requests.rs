@@ -1,5 +1,6 @@
 //! The JSON bodies of the actions and tickets of tables, for client and server.
 
+use forebay_base::LrReductions;
 use serde::{Deserialize, Serialize};
 
 use crate::config::TableConfig;
@@ -17,6 +18,14 @@ pub(crate) struct TableName {
 pub(crate) struct AcknowledgeTable {
     pub(crate) table: String,
     pub(crate) before: u64,
+}
+
+/// The body of `table.reduce_lr`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReduceTableLr {
+    pub(crate) table: String,
+    pub(crate) reductions: LrReductions,
 }
 
 /// The rows to export: without `shard`, a number from 0, from all shards of the process; without `at_most` all rows.

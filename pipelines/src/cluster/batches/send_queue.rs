@@ -19,6 +19,7 @@ pub(crate) struct QueuedBatch {
     pub(crate) header: Header,
     pub(crate) columns: RecordBatch,
     pub(crate) bytes: u64,
+    pub(crate) rows: u64,
     /// The ticket of the look-up, if readers look up rows. Freed when the batch is done.
     pub(crate) _ticket: Option<Ticket>,
 }
@@ -170,13 +171,15 @@ impl SendQueue {
         self.sendable.iter().for_each(Notify::notify_waiters);
     }
 
-    /// Drops all batches: they were trained on from another reader.
-    pub(crate) fn clear(&self) {
-        for queue in &mut self.state.lock().queues {
-            queue.waiting.clear();
-            queue.sent.clear();
+    /// Drops all batches: they were trained on from another reader, or will not be trained on. Returns their rows.
+    pub(crate) fn clear(&self) -> u64 {
+        let mut rows = 0;
+        for TrainerQueue { waiting, sent } in &mut self.state.lock().queues {
+            let sent = std::mem::take(sent).into_values().map(|(queued, _)| queued);
+            rows += std::mem::take(waiting).into_values().chain(sent).map(|queued| queued.rows).sum::<u64>();
         }
         self.state.notify();
+        rows
     }
 
     /// No more batches can be sent: calls that wait fail with `why`.
@@ -201,7 +204,13 @@ mod tests {
     fn queued(window: u64, index: u32, bytes: u64) -> QueuedBatch {
         let id = BatchId { epoch: 0, window, index };
         let header = Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false, labels: 1 };
-        QueuedBatch { header, columns: RecordBatch::new_empty(schema(Default::default())), bytes, _ticket: None }
+        QueuedBatch {
+            header,
+            columns: RecordBatch::new_empty(schema(Default::default())),
+            bytes,
+            rows: 10,
+            _ticket: None,
+        }
     }
 
     fn next(send_queue: &SendQueue, channel: usize) -> Option<u32> {
@@ -223,6 +232,16 @@ mod tests {
             assert!(send_queue.batch_done(BatchId { epoch: 0, window: 0, index }));
         }
         assert!(!send_queue.batch_done(BatchId { epoch: 0, window: 0, index: 3 }), "once");
+        send_queue.wait_until_empty().now_or_never().unwrap().unwrap();
+    }
+
+    #[test]
+    fn the_rows_of_all_batches_that_are_not_done_are_counted_when_they_are_dropped() {
+        let send_queue = SendQueue::new(1, 8);
+        (0..3).for_each(|index| send_queue.put(0, queued(0, index, 1)));
+        assert_eq!((next(&send_queue, 7), next(&send_queue, 7)), (Some(0), Some(1)));
+        assert!(send_queue.batch_done(BatchId { epoch: 0, window: 0, index: 0 }));
+        assert_eq!((send_queue.clear(), send_queue.clear()), (20, 0), "one that was sent, and one that was not");
         send_queue.wait_until_empty().now_or_never().unwrap().unwrap();
     }
 

@@ -323,6 +323,7 @@ impl RunState {
         self.leases = None;
         self.lease_replies.clear();
         self.without_checkpoint = false;
+        self.stopped_after = None;
         self.cuts = self.settings.cuts();
         self.phase = RunPhase::Gathering;
         self.started = now;

@@ -376,6 +376,35 @@ fn trainer_that_reads(run: &mut RunState, job: &Job, now: Instant) -> MemberId {
     join(run, job, Role::Trainer, 0, now)
 }
 
+/// The rows of the open window count, and those that readers have read ahead do not.
+#[test]
+fn a_run_whose_only_trainer_stops_early_is_finished_until_a_process_with_state_is_lost() {
+    let (job, mut run, now) = begun(1, 1, 1);
+    let trainer = trainer_that_reads(&mut run, &job, now);
+    let reader = join(&mut run, &job, Role::Reader, 0, now);
+    let data = DataPlan { epochs: 2, rows: 1 << 22, windows: 64, fingerprint: 1 };
+    let lease = |number| LeaseRequest { member: reader, data: data.clone(), returned_only: false, number };
+    assert!(matches!(run.lease(lease(0), now).unwrap(), LeaseReply::Lease(_)));
+    let trained = RowCounts { trained: 70_000, rejected: 0, batches: 9 };
+    let of = |member| StopEarlyRequest { member, trained };
+    let said = run.stop_early(of(reader), now).unwrap_err().to_string();
+    assert!(said.contains("reader 0 stops the training early, expected the only trainer"), "{said}");
+    assert!(run.status().phase == RunPhase::Running && !run.status().stopped_early);
+    run.stop_early(of(trainer), now).unwrap();
+    run.stop_early(of(trainer), now).unwrap();
+    let status = run.status();
+    assert_eq!((status.phase.clone(), status.stopped_early, status.counts), (RunPhase::Finished, true, trained));
+    assert!(status.windows_done < status.windows_total);
+    assert_eq!(run.lease(lease(1), now).unwrap(), LeaseReply::Finished);
+    let again = ProcessRequest { role: Role::Ps, rank: 0, job: job_digest(&job), nonce: 99, made_under: None };
+    run.plan(&again, now).unwrap();
+    assert_eq!((run.status().phase, run.status().stopped_early), (RunPhase::Gathering, false), "it begins anew");
+    // Several trainers do not evaluate.
+    let (job, mut run, now) = begun(1, 2, 0);
+    let first = trainer_that_reads(&mut run, &job, now);
+    assert!(run.stop_early(of(first), now).unwrap_err().to_string().contains("trainer 0 stops the training early"));
+}
+
 /// Otherwise it would train on the batches of its lease a second time: its dense parameters, and with exact staleness the ps, would apply
 /// them again.
 #[test]

@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use forebay_actors::{Domain, Fault, FaultKind};
+use forebay_batches::RowCounts;
 
 use super::super::TICK;
 use super::super::departure::Departure;
@@ -106,6 +107,25 @@ impl ClusterSession {
                 Ok(Err(failed)) => Err(failed),
                 _ => Err(fault),
             },
+        }
+    }
+
+    /// Returns a function that ends the training of the run, whose only trainer is this process, after so many rows and batches. The function
+    /// returns at once.
+    pub(crate) fn stops_early(&self) -> impl Fn(RowCounts) + Send + use<> {
+        let (io, member) = (self.io.clone(), self.member.clone());
+        move |trained| {
+            let member = member.clone();
+            io.spawn(async move {
+                match member.stop_early(trained).await {
+                    Err(fault) if fault.kind != FaultKind::RolledBack => {
+                        tracing::warn!(
+                            "the coordinator could not be told that the training has stopped early: {fault}"
+                        );
+                    }
+                    _ => {}
+                }
+            });
         }
     }
 

@@ -92,6 +92,7 @@ impl World {
             }
             Request::Lease(lease) => state.lease(lease, instant).map_or_else(refused, Answer::Lease),
             Request::Complete(completed) => done(state.complete(completed, instant)),
+            Request::StopEarly(request) => done(state.stop_early(request, instant)),
             Request::Over(member) => {
                 let over = state.over(member, instant);
                 self.over |= matches!(state.status().phase, RunPhase::Over);

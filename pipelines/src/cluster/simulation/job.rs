@@ -8,6 +8,7 @@ use forebay_connectors::DataPlan;
 use forebay_job::{DenseAt, Job, Knob, LookupAt, StalenessRule};
 
 use super::super::members::Role;
+use super::early_stop::stops_after;
 use super::network::Place;
 use super::world::World;
 
@@ -59,6 +60,7 @@ pub(super) fn random_job(seed: u64, random: &mut SplitMix64) -> Job {
     if random.below(4) > 0 {
         job.checkpoint.to = Some("checkpoints".into());
     }
+    job.evaluation.every = stops_after(&job, seed);
     job
 }
 

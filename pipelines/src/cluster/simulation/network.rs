@@ -11,7 +11,7 @@ use super::super::leases::LeaseReply;
 use super::super::members::Role;
 use super::super::messages::{
     CannotStartRequest, CompletedWindows, FailRequest, JoinReply, JoinRequest, LeaseRequest, MemberId, PlanReply,
-    ProcessRequest, RunStatus,
+    ProcessRequest, RunStatus, StopEarlyRequest,
 };
 use super::super::ps_snapshots::SnapshotRequest;
 use crate::checkpoint::WindowLog;
@@ -52,6 +52,7 @@ pub(super) enum Request {
     Heartbeat(MemberId),
     Lease(LeaseRequest),
     Complete(CompletedWindows),
+    StopEarly(StopEarlyRequest),
     Over(MemberId),
     Drain(MemberId),
     WithoutCheckpoint(MemberId),

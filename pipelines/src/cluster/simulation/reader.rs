@@ -173,7 +173,7 @@ impl SimReader {
         if self.source.progress.batch_sent(id, term, rows, closes) {
             let header = Header { id, term, split: 0, row: rows, closes, done_before: 0, urgent: false, labels: 1 };
             let columns = RecordBatch::new_empty(Arc::new(Schema::empty()));
-            let queued = QueuedBatch { header, columns, bytes: 1, _ticket: ticket };
+            let queued = QueuedBatch { header, columns, bytes: 1, rows: 1, _ticket: ticket };
             self.blocked = Some((id.index as usize % self.queues, queued));
         }
     }

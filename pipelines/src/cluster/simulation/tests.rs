@@ -51,7 +51,7 @@ fn whatever_happens_every_row_counts_once_every_cut_is_whole_and_no_run_hangs() 
     let damaged = all.damaged > runs / 20;
     let hung = all.hung > runs / 10;
     let unreaching = all.unreaching > runs / 40;
-    let ahead = all.ahead > runs / 20 && all.held > runs;
+    let ahead = all.ahead > runs / 20 && all.held > runs && all.stopped_early > runs / 50;
     assert!(
         runs < 100 || (enough && drained && damaged && hung && unreaching && ahead),
         "it tests less than it should: {all:?}"
@@ -92,6 +92,7 @@ impl Counted {
         self.drains += other.drains;
         self.without_checkpoint += other.without_checkpoint;
         self.left += other.left;
+        self.stopped_early += other.stopped_early;
         self.events += other.events;
     }
 }

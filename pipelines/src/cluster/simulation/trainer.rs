@@ -202,7 +202,9 @@ impl SimTrainer {
         match self.ahead {
             Some(_) => self.goes_ahead(world, pid, member)?,
             None => {
-                self.looks_up(world, pid, member);
+                if !self.is_held(world, pid, member) {
+                    self.looks_up(world, pid, member);
+                }
                 self.computes(world, pid, member)?;
             }
         }

@@ -4,6 +4,7 @@ use forebay_batches::BatchId;
 
 use super::super::members::Role;
 use super::super::messages::{MemberId, RunPhase, RunStatus};
+use super::early_stop::check_stopped;
 use super::network::{Answer, Contents, Pid, Request};
 use super::rows::check_rows;
 use super::trainer::{Ending, Looked, SimTrainer};
@@ -119,6 +120,9 @@ impl SimTrainer {
 
 /// The model that is saved: the gradients of each batch are in it once. The model of a drained run has the batches of finished windows.
 fn check_model(world: &World, status: &RunStatus, contents: &[Contents]) -> Result<(), String> {
+    if status.stopped_early {
+        return check_stopped(world, status, contents);
+    }
     let whole = status.windows_total > 0 && status.windows_done == status.windows_total;
     if !whole && world.told_at.is_none() {
         return Err(format!("it ends after {} of {} windows", status.windows_done, status.windows_total));

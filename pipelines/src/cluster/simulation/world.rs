@@ -96,6 +96,8 @@ pub(super) struct Counted {
     pub(super) drains: u64,
     /// Last checkpoints that could not be written.
     pub(super) without_checkpoint: u64,
+    /// How often a trainer stopped early.
+    pub(super) stopped_early: u64,
     /// Trainers that left while the run went on.
     pub(super) left: u64,
     pub(super) events: u64,

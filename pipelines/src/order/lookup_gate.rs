@@ -1,5 +1,5 @@
-//! The gate before the look-ups of one of several trainers: while a checkpoint is cut, no more batches are looked up, and the
-//! gradients of all earlier ones are applied or, with exact staleness, kept. Then the parameters stand still.
+//! The gate before the look-ups of a trainer: while a checkpoint of several trainers is cut, or a model is evaluated, no more batches are
+//! looked up, and the gradients of all earlier ones are applied or, with exact staleness, kept. Then the parameters stand still.
 //!
 //! It counts the batches that enter and leave. Trainers that take their steps together close it before the same step.
 //!
@@ -44,6 +44,17 @@ impl LookupGate {
             })
             .await;
         self.state.notify();
+    }
+
+    /// Waits until all batches before the one that arrived as number `arrival` have entered or were skipped. No batch behind it enters before
+    /// it does. Cancel safe.
+    pub(crate) async fn until_turn(&self, arrival: u64) {
+        self.state.until(|state| state.next == arrival).await;
+    }
+
+    /// Waits until each batch that has entered has left. Cancel safe.
+    pub(crate) async fn until_all_left(&self) {
+        self.state.until(|state| state.left == state.entered).await;
     }
 
     /// This batch is not looked up, so later batches do not wait for it.
@@ -136,6 +147,17 @@ mod tests {
         gate.open();
         assert!(waiting.now_or_never().is_some());
         assert_eq!(gate.close(), 1);
+    }
+
+    #[test]
+    fn a_batch_holds_back_those_behind_it_while_it_waits_for_those_before_it() {
+        let gate = LookupGate::default();
+        assert!(now(gate.until_turn(0)) && now(gate.until_all_left()) && now(gate.enter(0)));
+        gate.skip(1);
+        assert!(!now(gate.until_turn(3)), "batch 2 has not entered");
+        assert!(now(gate.until_turn(2)) && !now(gate.until_all_left()) && !now(gate.enter(3)));
+        gate.leave();
+        assert!(now(gate.until_all_left()) && !now(gate.enter(3)) && now(gate.enter(2)) && now(gate.enter(3)));
     }
 
     /// In another order, a look-up that has passed the gate could wait for an earlier one that the gate holds back.
