@@ -101,9 +101,16 @@ impl Sender {
     }
 
     /// # Errors
-    /// User: its sender is no trainer of the run. Other processes push nothing, and what they acknowledge would not be applied.
-    pub(crate) fn check_acknowledge(&self) -> Result<(), Fault> {
+    /// User: its sender is no trainer of the run. Other processes push nothing, and what they acknowledge would not be applied. Also if
+    /// trainers acknowledge nothing in this run (`do_they` is false).
+    pub(crate) fn check_acknowledge(&self, do_they: bool) -> Result<(), Fault> {
         let Self { role, trainers } = self;
+        if !do_they {
+            return Err(Fault::user(format!(
+                "`{}` acknowledges pushes: in this run each ps acknowledges its own, when windows are done",
+                role.escape_debug()
+            )));
+        }
         let rank = role.strip_prefix("trainer ").and_then(|rank| rank.parse::<u32>().ok());
         if rank.is_some_and(|rank| rank < *trainers) {
             return Ok(());

@@ -14,6 +14,7 @@ use futures::executor::block_on;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, TryFutureExt};
 
+use super::acknowledge::Acknowledger;
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest, dense_blocks};
 use crate::context::Context;
 use crate::dense::DenseStore;
@@ -84,7 +85,10 @@ pub(super) fn serve(
         Ok(Box::new(Rule(ParamBlock::new(optimizer, values).map_err(model_fault)?)))
     });
     let service = dense::DenseService::new(block.clone(), len, rank, processes)?;
-    Ok((service.of_trainers(job.placement.trainers as u32), block))
+    Ok((
+        service.of_trainers(job.placement.trainers as u32).trainers_acknowledge(Acknowledger::is_left_to_trainers(job)),
+        block,
+    ))
 }
 
 /// Puts the values of a checkpoint, and the state of their optimizer, into the block of the ps process of this rank. The

@@ -74,6 +74,7 @@ pub struct DenseService {
     block: DenseBlock,
     held: HeldBlock,
     trainers: Option<u32>,
+    trainers_acknowledge: bool,
 }
 
 impl DenseService {
@@ -84,7 +85,8 @@ impl DenseService {
     pub fn new(block: DenseBlock, len: usize, rank: usize, processes: usize) -> Result<Self, Fault> {
         match blocks(len, processes).get(rank) {
             Some(range) if range.len() == block.len() => {
-                Ok(Self { block, held: HeldBlock { block: range.clone(), len }, trainers: None })
+                let held = HeldBlock { block: range.clone(), len };
+                Ok(Self { block, held, trainers: None, trainers_acknowledge: true })
             }
             range => Err(Fault::user(format!(
                 "a dense block of {} values was given to process {rank} of {processes}; expected that of {range:?}",
@@ -97,6 +99,12 @@ impl DenseService {
     #[must_use]
     pub fn of_trainers(self, trainers: u32) -> Self {
         Self { trainers: Some(trainers), ..self }
+    }
+
+    /// As [`TableService::trainers_acknowledge`](crate::TableService::trainers_acknowledge).
+    #[must_use]
+    pub fn trainers_acknowledge(self, do_they: bool) -> Self {
+        Self { trainers_acknowledge: do_they, ..self }
     }
 
     async fn pull<'a>(
@@ -180,10 +188,13 @@ impl Handler for DenseService {
                 serde_json::to_vec(&self.block.set_first(place, value).await?)
             }
             "acknowledge" => {
-                check_acknowledge(caller, self.trainers)?;
-                let acknowledge: AcknowledgeDense =
+                check_acknowledge(caller, self.trainers, self.trainers_acknowledge)?;
+                let AcknowledgeDense { before } =
                     serde_json::from_slice(&body).map_err(|e| Fault::user("the body of an action").because(e))?;
-                serde_json::to_vec(&self.block.acknowledge_before(acknowledge.before).await?)
+                serde_json::to_vec(&match self.trainers {
+                    Some(_) => self.block.acknowledge_applied_before(before).await?,
+                    None => self.block.acknowledge_before(before).await?,
+                })
             }
             other => {
                 let other = other.escape_debug();

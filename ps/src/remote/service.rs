@@ -44,18 +44,25 @@ const PAGE_VALUES: usize = 1 << 20;
 pub struct TableService {
     tables: Vec<TableClient>,
     trainers: Option<u32>,
+    trainers_acknowledge: bool,
 }
 
 impl TableService {
     /// Serves these tables: clients of their shards in this process ([`start_shards`](crate::start_shards)).
     pub fn new(tables: Vec<TableClient>) -> Self {
-        Self { tables, trainers: None }
+        Self { tables, trainers: None, trainers_acknowledge: true }
     }
 
     /// Takes the pushes of this many trainers, each as itself, and rounds of all of them.
     #[must_use]
     pub fn of_trainers(self, trainers: u32) -> Self {
         Self { trainers: Some(trainers), ..self }
+    }
+
+    /// Whether trainers acknowledge pushes. If not, the process of the shards does.
+    #[must_use]
+    pub fn trainers_acknowledge(self, do_they: bool) -> Self {
+        Self { trainers_acknowledge: do_they, ..self }
     }
 
     fn table(&self, name: &str) -> Result<&TableClient, Fault> {
@@ -93,9 +100,13 @@ impl Handler for TableService {
                 serde_json::to_vec(&HeldShards { config, rank, processes, shards: table.shards() })
             }
             "acknowledge" => {
-                check_acknowledge(caller, self.trainers)?;
-                let acknowledge: AcknowledgeTable = json(&body, "an action")?;
-                serde_json::to_vec(&self.table(&acknowledge.table)?.acknowledge_before(acknowledge.before).await?)
+                check_acknowledge(caller, self.trainers, self.trainers_acknowledge)?;
+                let AcknowledgeTable { table, before } = json(&body, "an action")?;
+                let table = self.table(&table)?;
+                serde_json::to_vec(&match self.trainers {
+                    Some(_) => table.acknowledge_applied_before(before).await?,
+                    None => table.acknowledge_before(before).await?,
+                })
             }
             other => {
                 let other = other.escape_debug();
@@ -192,10 +203,10 @@ pub(crate) fn sender(caller: &Caller, trainers: Option<u32>) -> Option<Sender> {
     trainers.map(|trainers| Sender { role, trainers })
 }
 
-/// Only trainers may acknowledge pushes, if a service knows how many `trainers` there are.
-pub(crate) fn check_acknowledge(caller: &Caller, trainers: Option<u32>) -> Result<(), Fault> {
+/// Only trainers may acknowledge pushes, if a service knows how many `trainers` there are, and only in a run where they do.
+pub(crate) fn check_acknowledge(caller: &Caller, trainers: Option<u32>, do_they: bool) -> Result<(), Fault> {
     check_member(caller)?;
-    sender(caller, trainers).map_or(Ok(()), |sender| sender.check_acknowledge())
+    sender(caller, trainers).map_or(Ok(()), |sender| sender.check_acknowledge(do_they))
 }
 
 /// Only members of the run may change anything.
