@@ -15,7 +15,7 @@ use futures::executor::block_on;
 
 use crate::checkpoint::{
     BatchOrder, CheckpointFolder, Checkpoints, CutPoint, MadeCheckpoints, ModelState, Restored, Shards, TrainPosition,
-    kept_gradients, read_metrics,
+    kept_gradients, model_place, read_metrics,
 };
 use crate::cluster::departure::Departure;
 use crate::cluster::{ClusterSession, CutLeader, RunPhase, job_digest};
@@ -259,8 +259,9 @@ impl Resources {
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());
         let (evaluations, types, made) = (self.evaluations.clone(), self.types.clone(), self.made.clone());
+        let model = model_place(&job, &self.context)?;
         self.checkpoints =
-            Some(Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types, made });
+            Some(Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types, model, made });
         Ok(())
     }
 

@@ -12,7 +12,7 @@
 //!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
 //! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `metrics_file.rs`, `checkpointer.rs` (the thread), `drain.rs`,
-//! `author.rs`, `writer.rs`, `last.rs`, `finished.rs`, `restore.rs`, `origin.rs`, `made.rs`, `named.rs` and `leases.rs` (going on),
+//! `author.rs`, `writer.rs`, `last.rs`, `finished.rs`, `restore.rs`, `origin.rs`, `made.rs`, `model_disk.rs`, `named.rs` and `leases.rs` (going on),
 //! `prune.rs`, `compact.rs`. `docs/checkpoint.md` describes the format.
 
 mod author;
@@ -33,6 +33,7 @@ mod lookup_gate;
 mod made;
 mod manifest;
 mod metrics_file;
+mod model_disk;
 mod named;
 mod origin;
 mod prune;
@@ -70,9 +71,12 @@ pub(crate) use made::MadeCheckpoints;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
 pub(crate) use manifest::{TrainPosition, check_rows, may_go_on_as};
 pub(crate) use metrics_file::read as read_metrics;
+pub(crate) use model_disk::model_place;
 pub(crate) use origin::{DamagedCheckpoints, OriginCheckpoint};
 pub use restore::check_checkpoints;
-pub(crate) use restore::{Found, Restored, dense_blocks, dense_parameters, find, load_rows, load_trainer};
+pub(crate) use restore::{
+    Found, Restored, are_away, dense_blocks, dense_parameters, find, find_alone, load_rows, load_trainer, waiting,
+};
 pub(crate) use shared_cut::SharedCut;
 pub(crate) use table_rows::write_shards;
 pub(crate) use trained_batches::{BatchOrder, TrainedBatches};
