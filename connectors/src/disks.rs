@@ -18,7 +18,9 @@ pub(crate) struct TriedDisks(Arc<Mutex<HashMap<PathBuf, Tried>>>);
 struct Tried {
     /// Its path without symbolic links, or that of the nearest folder above it that existed.
     real: PathBuf,
-    /// The device that the mount point of its disk is on.
+    /// The mount point of its disk.
+    mount: PathBuf,
+    /// The device that the mount point is on.
     beneath: u64,
 }
 
@@ -35,6 +37,23 @@ impl TriedDisks {
         let is_new = !self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(folder);
         if is_new {
             self.remember(folder);
+        }
+    }
+
+    /// The mount point of the disk that a place in a folder that was tried is on. `None`: the disk of `/`, or it is not known.
+    pub(crate) fn mount_of(&self, place: &Path) -> Option<PathBuf> {
+        let tried = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let around = tried.iter().filter(|(folder, _)| place.starts_with(folder));
+        around.max_by_key(|(folder, _)| folder.as_os_str().len()).map(|(_, tried)| tried.mount.clone())
+    }
+
+    /// An earlier process has tried a folder on a disk that was mounted at `mount`. If nothing is mounted there now, the folder counts as
+    /// one whose disk has been unmounted. It does not if the mount point holds something: then it is no mount point on this machine. What
+    /// was remembered before stays.
+    pub(crate) fn expect(&self, folder: &Path, mount: &Path) {
+        let is_empty = fs::read_dir(mount).map_or(true, |mut entries| entries.next().is_none());
+        if let (true, Some(away)) = (is_empty, Tried::away(folder, mount, device)) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(folder.to_owned()).or_insert(away);
         }
     }
 
@@ -57,7 +76,10 @@ impl TriedDisks {
     pub(crate) fn unmounted(&self, folder: &Path) {
         let real = fs::canonicalize(folder).expect("it is there");
         let beneath = device(folder).expect("it is there");
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(folder.to_owned(), Tried { real, beneath });
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(folder.to_owned(), Tried { mount: real.clone(), real, beneath });
     }
 }
 
@@ -65,8 +87,19 @@ impl Tried {
     fn of(folder: &Path, device: impl Fn(&Path) -> Option<u64>) -> Option<Self> {
         let real = folder.ancestors().find_map(|at| fs::canonicalize(at).ok())?;
         let own = device(&real)?;
-        let beneath = real.ancestors().filter_map(&device).find(|other| *other != own)?;
-        Some(Self { real, beneath })
+        let mount = real.ancestors().take_while(|at| device(at) == Some(own)).last()?.to_owned();
+        let beneath = device(mount.parent()?)?;
+        Some(Self { real, mount, beneath })
+    }
+
+    /// A folder on the disk of this mount point. `None`: a disk is mounted there, or the folder does not lie there.
+    fn away(folder: &Path, mount: &Path, device: impl Fn(&Path) -> Option<u64>) -> Option<Self> {
+        let (above, there) = folder.ancestors().find_map(|at| Some((at, fs::canonicalize(at).ok()?)))?;
+        let real = there.join(folder.strip_prefix(above).ok()?);
+        let beneath = mount.parent()?.ancestors().find_map(&device)?;
+        let lies_there = real.starts_with(mount);
+        let away = Self { real, mount: mount.to_owned(), beneath };
+        (lies_there && away.is_gone(folder, device)).then_some(away)
     }
 
     /// Whether the folder, or the nearest existing one above it, is on the disk beneath. A check of the old device would not do: a disk
@@ -99,7 +132,7 @@ mod tests {
         let again = |at: &Path| at.exists().then(|| if at.starts_with(&point) { 3 } else { 1 });
         let unmounted = |at: &Path| at.exists().then_some(1);
         let tried = Tried::of(&folder, mounted).unwrap();
-        assert_eq!((&tried.real, tried.beneath), (&folder, 1));
+        assert_eq!((&tried.real, &tried.mount, tried.beneath), (&folder, &point, 1));
         let check = || {
             assert!(!tried.is_gone(&folder, mounted) && !tried.is_gone(&folder, again));
             assert!(tried.is_gone(&folder, unmounted));
@@ -115,6 +148,38 @@ mod tests {
         let later = point.join("checkpoints/of/a run");
         let tried = Tried::of(&later, mounted).unwrap();
         assert!(!tried.is_gone(&later, mounted) && tried.is_gone(&later, unmounted));
+    }
+
+    #[test]
+    fn a_folder_of_an_earlier_process_is_on_no_other_disk_than_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        let (point, link) = (root.join("disk"), root.join("link"));
+        symlink(&point, &link).unwrap();
+        let mounted = |at: &Path| Some(if fs::canonicalize(at).ok()?.starts_with(&point) { 2 } else { 1 });
+        let unmounted = |at: &Path| at.exists().then_some(1);
+        let is_away =
+            |folder: &Path, device: &dyn Fn(&Path) -> Option<u64>| Tried::away(folder, &point, device).is_some();
+        let models = point.join("models");
+        // The mount point itself is missing.
+        assert!(is_away(&models, &unmounted) && !is_away(&root.join("elsewhere/models"), &unmounted));
+        fs::create_dir(&point).unwrap();
+        for folder in [&models, &point, &link, &link.join("models")] {
+            assert!(is_away(folder, &unmounted) && !is_away(folder, &mounted), "{}", folder.display());
+        }
+        let expected = |folder: &Path| {
+            let disks = TriedDisks::default();
+            disks.expect(folder, &point);
+            disks
+        };
+        let disks = expected(&models);
+        let fault = disks.check(&models.join("ctr")).unwrap_err();
+        assert!(fault.to_string().contains("is not mounted any more"), "{fault}");
+        assert_eq!(disks.mount_of(&models.join("ctr")), Some(point.clone()));
+        disks.check(&root.join("other")).unwrap();
+        fs::create_dir(&models).unwrap();
+        assert!(expected(&models).check(&models.join("ctr")).is_ok(), "it is a folder like others on this machine");
+        expected(Path::new("/proc")).check(Path::new("/proc/models")).unwrap();
     }
 
     #[test]

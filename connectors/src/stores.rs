@@ -9,12 +9,12 @@ use std::{fmt, fs};
 
 use forebay_actors::{Fault, FaultKind, IoRuntime};
 use object_store::ObjectStore;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use percent_encoding::percent_decode_str;
 
 use crate::disks::TriedDisks;
 use crate::hdfs::{self, HdfsStore};
+use crate::local_files::LocalFiles;
 use crate::store_error::{io_fault, one_line, unreadable};
 
 /// Opens stores, and shares what they need: connections by cluster or bucket, limits of concurrent reads, buffers, and
@@ -65,7 +65,7 @@ impl Stores {
         })?;
         let path = Path::from_absolute_path(clean)
             .map_err(|e| Fault::user(format!("cannot read `{}`: {}", one_line(&local), unreadable(&e))))?;
-        Ok((Arc::new(LocalFileSystem::new()), path))
+        Ok((Arc::new(LocalFiles::default()), path))
     }
 
     /// As [`open`](Self::open), for a URL.

@@ -20,6 +20,8 @@ pub struct Applied {
     words: HashMap<(u64, u32), u64>,
     /// All ids of lower series are applied.
     acknowledged: u64,
+    /// Higher than the series of all ids that were marked.
+    above: u64,
 }
 
 impl Applied {
@@ -28,6 +30,7 @@ impl Applied {
         if id.series < self.acknowledged {
             return false;
         }
+        self.above = self.above.max(id.series.saturating_add(1));
         let (word, bit) = place(id);
         let word = self.words.entry(word).or_default();
         let new = *word & bit == 0;
@@ -45,6 +48,12 @@ impl Applied {
     pub fn acknowledge_before(&mut self, series: u64) {
         self.acknowledged = self.acknowledged.max(series);
         self.words.retain(|(s, _), _| *s >= series);
+    }
+
+    /// As [`acknowledge_before`](Self::acknowledge_before), but at most up to the highest series of an id that was marked. There is nothing
+    /// to forget of higher series, and a later push of one is not taken for an applied one.
+    pub fn acknowledge_marked_before(&mut self, series: u64) {
+        self.acknowledge_before(series.min(self.above));
     }
 
     /// Ids marked, of series that are not acknowledged.
@@ -77,6 +86,13 @@ mod tests {
                 prop_assert_eq!(applied.contains(id), slow.contains(&id));
                 prop_assert_eq!(applied.insert(id), slow.insert(id));
                 prop_assert_eq!(applied.len(), slow.len());
+            }
+            let above = slow.iter().map(|id| id.series + 1).max().unwrap_or(0);
+            let mut marked = applied.clone();
+            marked.acknowledge_marked_before(u64::MAX);
+            prop_assert!(marked.is_empty());
+            for series in 0..6 {
+                prop_assert_eq!(marked.contains(PushId { series, index: 201 }), series < above);
             }
             // Acknowledged ids count as applied, and take no memory.
             applied.acknowledge_before(2);

@@ -239,8 +239,17 @@ impl TableClient {
     /// # Errors
     /// An internal fault when a shard died.
     pub async fn acknowledge_before(&self, series: u64) -> Result<(), Fault> {
-        let asked: Vec<_> =
-            self.endpoints.iter().map(|endpoint| endpoint.call(Call::AcknowledgeBefore { before: series })).collect();
+        self.acknowledge(|| Call::AcknowledgeBefore { before: series }).await
+    }
+
+    /// As [`acknowledge_before`](Self::acknowledge_before), for another process: at each shard at most up to the highest series of a push
+    /// that was applied there. A shard without keys of a series has no push of it.
+    pub(crate) async fn acknowledge_applied_before(&self, series: u64) -> Result<(), Fault> {
+        self.acknowledge(|| Call::AcknowledgeApplied { before: series }).await
+    }
+
+    async fn acknowledge(&self, call: impl Fn() -> Call) -> Result<(), Fault> {
+        let asked: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.call(call())).collect();
         done(&try_join_all(asked).await?)
     }
 

@@ -147,6 +147,12 @@ impl<P> ExactlyOnce<P> {
     pub fn acknowledge_before(&mut self, series: u64) {
         self.applied.acknowledge_before(series);
     }
+
+    /// As [`acknowledge_before`](Self::acknowledge_before), for a trainer that says so: at most up to the highest series of a push that was
+    /// applied here, so that no push of a later series is lost.
+    pub fn acknowledge_applied_before(&mut self, series: u64) {
+        self.applied.acknowledge_marked_before(series);
+    }
 }
 
 /// Sends the outcome of a round to all that wait for it. A receiver that is gone is skipped.

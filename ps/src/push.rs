@@ -101,6 +101,18 @@ impl Sender {
     }
 
     /// # Errors
+    /// User: its sender is no trainer of the run, or trainers acknowledge nothing in this run (`do_they` is false).
+    pub(crate) fn check_acknowledge(&self, do_they: bool) -> Result<(), Fault> {
+        if !do_they {
+            return Err(Fault::user(format!(
+                "`{}` acknowledges pushes: in this run each ps acknowledges its own, when windows are done",
+                self.role.escape_debug()
+            )));
+        }
+        self.check_trainer("acknowledges pushes")
+    }
+
+    /// # Errors
     /// User: its sender, which `does` this, is no trainer of the run. Other processes push nothing, and what they acknowledge would not be
     /// applied.
     pub(crate) fn check_trainer(&self, does: &str) -> Result<(), Fault> {

@@ -44,6 +44,8 @@ pub(crate) enum Call {
     ReduceLr { reductions: LrReductions },
     /// Count all pushes of lower series as applied.
     AcknowledgeBefore { before: u64 },
+    /// The same, at most up to the highest series of a push that was applied.
+    AcknowledgeApplied { before: u64 },
     /// Begin a snapshot. It ends, not kept, when its holder is gone.
     BeginSnapshot { kind: SnapshotKind, holder: Weak<()> },
     /// Give the next rows of the snapshot.
@@ -175,7 +177,7 @@ impl Service for Shard {
             Call::SnapshotPage { at_most } | Call::SnapshotAbsent { at_most } => ("snapshot", *at_most),
             Call::BeginSnapshot { .. } | Call::KeepSnapshot => ("snapshot", 0),
             Call::ReduceLr { .. } => ("reduce lr", 0),
-            Call::AcknowledgeBefore { .. } => ("acknowledge", 0),
+            Call::AcknowledgeBefore { .. } | Call::AcknowledgeApplied { .. } => ("acknowledge", 0),
             Call::Stats => ("stats", 0),
         }
     }
@@ -227,6 +229,10 @@ impl Service for Shard {
             }
             Call::AcknowledgeBefore { before } => {
                 self.once.acknowledge_before(before);
+                Reply::Done
+            }
+            Call::AcknowledgeApplied { before } => {
+                self.once.acknowledge_applied_before(before);
                 Reply::Done
             }
             Call::BeginSnapshot { kind, holder } => self.begin_snapshot(kind, holder)?,

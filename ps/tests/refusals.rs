@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use forebay_actors::Fault;
 use forebay_net::Retry;
-use forebay_ps::remote::{Wire, connect};
+use forebay_ps::remote::{TableService, Wire, connect};
 use forebay_ps::{Optimizer, PushId, PushOutcome, Round, TableClient, TableConfig, Trainer};
 
 #[test]
@@ -81,6 +81,19 @@ fn only_a_trainer_of_the_run_may_acknowledge_pushes() {
         let push = async || own.push_once(id, &keys, &vec![1.0; keys.len() * DIM], 1).await.unwrap();
         assert_eq!(push().await, PushOutcome::Applied);
         acknowledge("trainer 1").await.unwrap();
+        // It covers what is applied. A bug: each later push counted as applied, and its gradients were lost.
+        let next = PushId { series: 2, index: 0 };
+        let grads = vec![1.0; keys.len() * DIM];
+        assert_eq!(push().await, PushOutcome::Already);
+        for expected in [PushOutcome::Applied, PushOutcome::Already] {
+            assert_eq!(own.push_once(next, &keys, &grads, 2).await.unwrap(), expected);
+        }
+        let asked = |tables: TableService| tables.of_trainers(2).trainers_acknowledge(false);
+        let cluster = Cluster::serving(config(), &[1, 1], asked).await;
+        let peer = peer_as("trainer 1", cluster.servers[0].address());
+        let body = r#"{"table": "ads", "before": 1}"#.to_owned();
+        let said = peer.raw_action("table.acknowledge", body, Duration::from_secs(60)).await;
+        refused(said, &["`trainer 1` acknowledges pushes", "each ps acknowledges its own"]);
     });
 }
 

@@ -10,7 +10,7 @@ use crate::LONG;
 /// `placement.lease_seconds` of the rounds with long stops and cuts. By default it is 30: a round would take minutes.
 pub(crate) const LEASE_SECONDS: u64 = 4;
 
-/// One harm of so many is a kill of all processes at once.
+/// Two harms of so many meet all processes at once: a kill, and a signal to end.
 const ALL_AT_ONCE: u64 = 12;
 
 /// What is done to a process, or to all.
@@ -20,6 +20,10 @@ pub(crate) enum Harm {
     Kill,
     /// SIGKILL of all processes at once, but not of what starts them again.
     KillAll,
+    /// SIGTERM: it leaves, or the whole run ends with a checkpoint and is resumed.
+    Term,
+    /// SIGTERM to the run: to `launch`, or to all processes.
+    TermAll,
     /// SIGSTOP for up to two seconds.
     Stop,
     /// SIGSTOP for longer than the lease.
@@ -32,6 +36,7 @@ impl fmt::Display for Harm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Kill | Self::KillAll => "kill",
+            Self::Term | Self::TermAll => "SIGTERM",
             Self::Stop => "stop",
             Self::LongStop => "stop longer than the lease",
             Self::Cut => "cut",
@@ -77,7 +82,7 @@ pub(crate) trait Cluster {
 }
 
 /// Does one to four kinds of harm out of `kinds` at random times within `calm`, the time of an undisturbed run. A kind that is there twice
-/// is twice as likely. Instead of one of `kinds`, it sometimes kills all processes.
+/// is twice as likely. Instead of one of `kinds`, it sometimes kills all processes, or tells all to end.
 pub(crate) fn harm(cluster: &mut dyn Cluster, kinds: &[Harm], calm: Duration, random: &mut SplitMix64) -> Vec<Done> {
     let mut done = Vec::new();
     // On a loaded machine they come late.
@@ -101,18 +106,20 @@ pub(crate) fn harm(cluster: &mut dyn Cluster, kinds: &[Harm], calm: Duration, ra
         let victim = &victims[random.next_u64() as usize % victims.len()];
         let harm = match random.below(ALL_AT_ONCE) {
             0 => Harm::KillAll,
+            1 => Harm::TermAll,
             _ => kinds[random.next_u64() as usize % kinds.len()],
         };
         let lease = LEASE_SECONDS * 1000;
         let time = Duration::from_millis(match harm {
-            Harm::Kill | Harm::KillAll => 0,
+            Harm::Kill | Harm::KillAll | Harm::Term | Harm::TermAll => 0,
             Harm::Stop => random.next_u64() % 2000,
             Harm::LongStop => lease + 1000 + random.next_u64() % lease,
             Harm::Cut => 200 + random.next_u64() % (2 * lease),
         });
         let at = Instant::now();
         if cluster.begin(harm, victim) {
-            let role = if harm == Harm::KillAll { "all processes" } else { victim.role.as_str() };
+            let all = matches!(harm, Harm::KillAll | Harm::TermAll);
+            let role = if all { "all processes" } else { victim.role.as_str() };
             done.push(Done { harm, role: role.to_owned(), at });
         }
         cluster.pause(time);

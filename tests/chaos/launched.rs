@@ -1,9 +1,9 @@
-//! A run of `forebay launch`, which starts its processes again when they die or hang.
+//! A run of `forebay launch`, which starts its processes again when they die or hang. If it ends with a checkpoint, it is resumed.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -17,23 +17,22 @@ use super::progress::Watch;
 /// A run, and where it writes.
 pub(crate) struct Launched {
     child: Child,
+    settings: Vec<String>,
     log: PathBuf,
     folder: TempDir,
+    /// How often it was resumed.
+    pub(crate) resumes: usize,
 }
+
+/// The exit code of a run that was told to end, and has its checkpoint.
+pub(crate) const DRAINED: i32 = 5;
 
 impl Launched {
     /// Runs the job of these settings. `folder` gets its log.
     pub(crate) fn start(folder: TempDir, settings: &[String]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        // Another process of the run could take a free port.
-        command.args(["launch", "--dashboard", "127.0.0.1:0"]);
-        for setting in settings {
-            command.args(["--set", setting]);
-        }
         let log = folder.path().join("log");
-        let file = File::create(&log).unwrap();
-        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
-        Self { child: command.spawn().unwrap(), log, folder }
+        let child = launch(settings, &[], &log);
+        Self { child, settings: settings.to_vec(), log, folder, resumes: 0 }
     }
 
     pub(crate) fn folder(&self) -> &std::path::Path {
@@ -50,16 +49,15 @@ impl Launched {
 
     /// Waits for the end. Returns the log.
     pub(crate) fn until_ended(&mut self, seed: u64) -> String {
-        let begun = Instant::now();
-        let said = || String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned();
-        loop {
-            match self.child.try_wait().unwrap() {
-                Some(status) if status.success() => return said(),
-                Some(status) => panic!("seed {seed}: launch ended with {status}\n{}", said()),
-                None if begun.elapsed() > LONG => panic!("seed {seed}: it hangs\n{}", said()),
-                None => std::thread::sleep(std::time::Duration::from_millis(20)),
-            }
+        let (begun, log) = (Instant::now(), self.log.clone());
+        let said = || String::from_utf8_lossy(&std::fs::read(&log).unwrap()).into_owned();
+        while !self.is_over() {
+            assert!(begun.elapsed() < LONG, "seed {seed}: it hangs\n{}", said());
+            std::thread::sleep(std::time::Duration::from_millis(20));
         }
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "seed {seed}: launch ended with {status}\n{}", said());
+        said()
     }
 }
 
@@ -77,13 +75,22 @@ impl Cluster for Launched {
     }
 
     fn is_over(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_some()
+        match self.child.try_wait().unwrap() {
+            Some(status) if status.code() == Some(DRAINED) => {
+                self.child = launch(&self.settings, &["--resume"], &self.log);
+                self.resumes += 1;
+                false
+            }
+            ended => ended.is_some(),
+        }
     }
 
     fn begin(&mut self, harm: Harm, victim: &Victim) -> bool {
         match harm {
             Harm::Kill => signal(victim, Signal::KILL),
             // It starts none again meanwhile: it waits for half a second first.
+            Harm::Term => signal(victim, Signal::TERM),
+            Harm::TermAll => kill_process(Pid::from_child(&self.child), Signal::TERM).is_ok(),
             Harm::KillAll => self.victims().iter().filter(|victim| signal(victim, Signal::KILL)).count() > 0,
             _ => signal(victim, Signal::STOP),
         }
@@ -91,10 +98,23 @@ impl Cluster for Launched {
 
     fn end(&mut self, harm: Harm, victim: &Victim) {
         // If `launch` has killed the process meanwhile, the signal reaches nothing, or a new process with its number, which is not stopped.
-        if !matches!(harm, Harm::Kill | Harm::KillAll) {
+        if matches!(harm, Harm::Stop | Harm::LongStop) {
             signal(victim, Signal::CONT);
         }
     }
+}
+
+/// Starts a run of these settings. Its output goes to the end of `log`.
+fn launch(settings: &[String], more: &[&str], log: &Path) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    // Another process of the run could take a free port.
+    command.args(["launch", "--dashboard", "127.0.0.1:0"]).args(more);
+    for setting in settings {
+        command.args(["--set", setting]);
+    }
+    let file = OpenOptions::new().create(true).append(true).open(log).unwrap();
+    command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+    command.spawn().unwrap()
 }
 
 /// The address of the dashboard of the first trainer that was started last, as the whole lines of a log say.

@@ -1,5 +1,5 @@
-//! Chaos: a run of several processes, while one or all are killed, or one is stopped or cut off, at random times. Every row must be trained
-//! on once. With one trainer or `train.sync`, and `train.staleness = 0` or `{ exactly = k }`, the model must be that of an undisturbed run,
+//! Chaos: a run of several processes, while one or all are killed or told to end, or one is stopped or cut off, at random times. A run that
+//! ends with a checkpoint is resumed. Every row must be trained on once in each epoch. With one trainer or `train.sync`, and `train.staleness = 0` or `{ exactly = k }`, the model must be that of an undisturbed run,
 //! to the bit. Jobs that do not promise the same bits train a table that counts rows: see [`Promise::Rows`].
 //!
 //! `make chaos` runs 100 rounds, CI a few. A failed round prints its seed: `FOREBAY_CHAOS_SEED=SEED FOREBAY_CHAOS_ROUNDS=1`
@@ -43,8 +43,8 @@ use round::{Placement, Promise, Round, Scene};
 /// A round that lasts longer after the last harm hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(180);
 
-/// Rows for some seconds of work.
-pub(crate) const ROWS: u64 = 400_000;
+/// Rows of an epoch.
+pub(crate) const ROWS: u64 = 200_000;
 
 /// Rounds of a run without FOREBAY_CHAOS_ROUNDS: one for each placement.
 const ROUNDS: usize = PLACEMENTS.len();
@@ -133,9 +133,10 @@ fn whatever_dies_every_row_is_trained_on_once() {
         assert_eq!(difference, None, "seed {seed}: {}", ended.log);
         let done: Vec<String> = ended.done.iter().map(|done| format!("{} {}", done.harm, done.role)).collect();
         println!(
-            "seed {seed}, {scene:?}: {}; {} attempts, {:.1} s, {}",
+            "seed {seed}, {scene:?}: {}; {} attempts, {} resumes, {:.1} s, {}",
             done.join(", "),
             ended.attempts,
+            ended.resumes,
             ended.seconds,
             placement.settings.join(" ")
         );
@@ -144,10 +145,11 @@ fn whatever_dies_every_row_is_trained_on_once() {
     }
     assert!(rounds < ROUNDS || !harms.is_empty(), "all runs were over before any harm");
     let count = |of| harms.iter().filter(|harm| **harm == of).count();
-    let [kills, all, stops, long, cuts] = [Harm::Kill, Harm::KillAll, Harm::Stop, Harm::LongStop, Harm::Cut].map(count);
+    let [kills, all, told, all_told] = [Harm::Kill, Harm::KillAll, Harm::Term, Harm::TermAll].map(count);
+    let [stops, long, cuts] = [Harm::Stop, Harm::LongStop, Harm::Cut].map(count);
     progress::print(&times);
     println!(
-        "{rounds} rounds, {kills} kills, {all} kills of all processes at once, {stops} stops, {long} stops longer than the lease, {cuts} \
-         cuts, {attempts} attempts: no row lost or doubled, no hang"
+        "{rounds} rounds, {kills} kills, {all} kills of all processes at once, {told} SIGTERM to one process, {all_told} to all, {stops} \
+         stops, {long} stops longer than the lease, {cuts} cuts, {attempts} attempts: no row lost or doubled, no hang"
     );
 }

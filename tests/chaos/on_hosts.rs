@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use super::LONG;
 use super::harm::{Cluster, Harm, Victim};
 use super::hosts::Hosts;
+use super::launched::DRAINED;
 use super::progress::Watch;
 use super::trust::{Trust, flags};
 
@@ -35,6 +36,8 @@ pub(crate) struct OnHosts {
     coordinator: SocketAddr,
     seed: u64,
     folder: TempDir,
+    /// How often the run has ended with a checkpoint.
+    pub(crate) resumes: usize,
 }
 
 struct Process {
@@ -42,6 +45,8 @@ struct Process {
     rank: usize,
     child: Child,
     ended: Option<Instant>,
+    /// It was told to end, so it is started again also if it has ended with exit code 0.
+    told: bool,
     /// It has ended with exit code 0.
     done: bool,
 }
@@ -69,11 +74,19 @@ impl OnHosts {
         let addresses = names.iter().map(|name| hosts[*name].address().to_string());
         let trust = Trust::new(&folder.path().join("trust"), addresses);
         let coordinator = SocketAddr::new(hosts[names[0]].address().into(), PORT);
-        let mut run =
-            Self { processes: Vec::new(), hosts, trust, settings: settings.to_vec(), coordinator, seed, folder };
+        let mut run = Self {
+            processes: Vec::new(),
+            hosts,
+            trust,
+            settings: settings.to_vec(),
+            coordinator,
+            seed,
+            folder,
+            resumes: 0,
+        };
         for (role, rank) in all {
             let child = run.spawn(role, rank, false);
-            run.processes.push(Process { role, rank, child, ended: None, done: false });
+            run.processes.push(Process { role, rank, child, ended: None, told: false, done: false });
         }
         run
     }
@@ -159,17 +172,18 @@ impl Cluster for OnHosts {
             match process.ended {
                 None => {
                     let Some(status) = process.child.try_wait().unwrap() else { continue };
-                    process.done = status.code() == Some(0);
+                    process.done = status.code() == Some(0) && !(process.told && process.role == "reader");
                     process.ended = Some(Instant::now());
+                    self.resumes += usize::from(process.host() == "trainer0" && status.code() == Some(DRAINED));
                     let name = process.host();
-                    let starts_again = matches!(status.code(), None | Some(0 | 3));
+                    let starts_again = matches!(status.code(), None | Some(0 | 3 | DRAINED));
                     assert!(starts_again, "seed {}: {name} ended with {status}\n{}", self.seed, self.logs());
                 }
                 Some(ended) if ended.elapsed() > RESTART => {
                     let (role, rank) = (process.role, process.rank);
                     let child = self.spawn(role, rank, true);
                     let process = &mut self.processes[at];
-                    (process.child, process.ended) = (child, None);
+                    (process.child, process.ended, process.told) = (child, None, false);
                 }
                 Some(_) => {}
             }
@@ -183,19 +197,26 @@ impl Cluster for OnHosts {
             self.hosts.cut(&victim.name);
             return true;
         }
-        if harm == Harm::KillAll {
-            let running = self.processes.iter().filter(|process| process.ended.is_none() && !process.done);
-            let killed = running.filter(|process| kill_process(Pid::from_child(&process.child), Signal::KILL).is_ok());
-            return killed.count() > 0;
+        let signal = match harm {
+            Harm::Kill | Harm::KillAll => Signal::KILL,
+            Harm::Term | Harm::TermAll => Signal::TERM,
+            _ => Signal::STOP,
+        };
+        let all = matches!(harm, Harm::KillAll | Harm::TermAll);
+        let is_meant = |process: &Process| all || process.host() == victim.name && process.child.id() == victim.id;
+        let mut reached = false;
+        for process in &mut self.processes {
+            if process.ended.is_none() && !process.done && is_meant(process) {
+                process.told |= signal == Signal::TERM;
+                reached |= kill_process(Pid::from_child(&process.child), signal).is_ok();
+            }
         }
-        let signal = if harm == Harm::Kill { Signal::KILL } else { Signal::STOP };
-        let process = self.process(&victim.name);
-        process.child.id() == victim.id && kill_process(Pid::from_child(&process.child), signal).is_ok()
+        reached
     }
 
     fn end(&mut self, harm: Harm, victim: &Victim) {
         match harm {
-            Harm::Kill | Harm::KillAll => {}
+            Harm::Kill | Harm::KillAll | Harm::Term | Harm::TermAll => {}
             Harm::Cut => self.hosts.mend(&victim.name),
             Harm::Stop | Harm::LongStop => {
                 let process = self.process(&victim.name);

@@ -25,12 +25,21 @@ pub(crate) enum Promise {
 
 /// Settings of a job whose table counts rows, exactly and in any order: the steps are so small that every gradient is the gradient of a new
 /// model, a power of two.
-const COUNTS: [&str; 4] = [
-    "data.epochs=4",
+const COUNTS: [&str; 3] = [
     "model.kind=lr",
     "table.linear_optimizer={kind=\"sgd\",lr=8.673617379884035e-19}",
     "train.optimizer={kind=\"sgd\",lr=8.673617379884035e-19}",
 ];
+
+impl Promise {
+    /// How often a round reads the rows.
+    fn epochs(self) -> u64 {
+        match self {
+            Self::Bits => 2,
+            Self::Rows => 8,
+        }
+    }
+}
 
 pub(crate) struct Placement {
     pub(crate) promises: Promise,
@@ -40,7 +49,7 @@ pub(crate) struct Placement {
 /// Who starts the processes of a round, and what is done to them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scene {
-    /// `forebay launch` with default settings: kills, and stops of up to two seconds.
+    /// `forebay launch` with default settings: kills, SIGTERM, and stops of up to two seconds.
     Launch,
     /// The same with a short lease, and stops that are longer.
     ShortLease,
@@ -51,9 +60,9 @@ pub(crate) enum Scene {
 impl Scene {
     fn kinds(self) -> &'static [Harm] {
         match self {
-            Self::Launch => &[Harm::Kill, Harm::Kill, Harm::Kill, Harm::Stop],
-            Self::ShortLease => &[Harm::Kill, Harm::Kill, Harm::Stop, Harm::LongStop],
-            Self::Hosts => &[Harm::Kill, Harm::Stop, Harm::LongStop, Harm::Cut, Harm::Cut],
+            Self::Launch => &[Harm::Kill, Harm::Kill, Harm::Kill, Harm::Term, Harm::Stop],
+            Self::ShortLease => &[Harm::Kill, Harm::Kill, Harm::Term, Harm::Stop, Harm::LongStop],
+            Self::Hosts => &[Harm::Kill, Harm::Term, Harm::Stop, Harm::LongStop, Harm::Cut, Harm::Cut],
         }
     }
 }
@@ -72,6 +81,8 @@ pub(crate) struct Ended {
     pub(crate) done: Vec<Done>,
     /// Attempts of the run after the first.
     pub(crate) attempts: usize,
+    /// How often the run ended with a checkpoint, and was resumed.
+    pub(crate) resumes: usize,
     pub(crate) seconds: f64,
 }
 
@@ -91,32 +102,33 @@ impl Round<'_> {
         let begun = Instant::now();
         let folder = TempDir::new().unwrap();
         let settings = self.settings(folder.path(), true);
-        let (log, model, done) = if self.scene == Scene::Hosts {
+        let (log, model, done, resumes) = if self.scene == Scene::Hosts {
             let mut run = OnHosts::start(folder, &settings, self.seed);
             let watch = run.watch();
             let done = harm(&mut run, self.scene.kinds(), calm, random);
             let log = run.until_ended();
             watch.times(&done, times);
-            (log, Bits::read(&run.folder().join("model")), done)
+            (log, Bits::read(&run.folder().join("model")), done, run.resumes)
         } else {
             let mut run = Launched::start(folder, &settings);
             let watch = run.watch();
             let done = harm(&mut run, self.scene.kinds(), calm, random);
             let log = run.until_ended(self.seed);
             watch.times(&done, times);
-            (log, Bits::read(&run.folder().join("model")), done)
+            (log, Bits::read(&run.folder().join("model")), done, run.resumes)
         };
-        let epochs = if self.placement.promises == Promise::Rows { 4 } else { 1 };
-        let counted = format!("all processes: {} rows trained on, 0 rejected", commas(epochs * ROWS));
+        let counted =
+            format!("all processes: {} rows trained on, 0 rejected", commas(self.placement.promises.epochs() * ROWS));
         assert!(log.contains(&counted), "seed {}: not {counted:?} in\n{log}", self.seed);
         let attempts = log.matches("the run begins anew").count();
-        Ended { model, log, done, attempts, seconds: begun.elapsed().as_secs_f64() }
+        Ended { model, log, done, attempts, resumes, seconds: begun.elapsed().as_secs_f64() }
     }
 
     fn settings(&self, folder: &Path, checkpoints: bool) -> Vec<String> {
         let mut settings = vec![
             format!("data.train={}", self.rows.display()),
             format!("output.model={}", folder.join("model").display()),
+            format!("data.epochs={}", self.placement.promises.epochs()),
         ];
         let small = ["seed=9", "model.embedding_dim=4", "model.hidden=[16]", "train.batch_rows=512", "train.threads=1"];
         let counts: &[&str] = if self.placement.promises == Promise::Rows { &COUNTS } else { &[] };

@@ -1,4 +1,4 @@
-//! A disk or a file that is away while a process of a launch is started again.
+//! A disk or a file that is away while a run, or a process of a launch, is started again.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::common::{self, Background};
-use super::{drained_after_two_checkpoints, kill_role};
+use super::disk::Disk;
+use super::rescue::bind;
+use super::{drained_after_two_checkpoints, kill_role, train};
 
 /// `forebay launch` of a long job with these settings.
 fn launch(dir: &Path, more: &[&str]) -> Command {
@@ -83,4 +85,48 @@ fn a_launched_run_goes_on_while_the_rows_of_its_evaluation_are_away() {
     run.signal("-TERM");
     let (code, text) = run.wait();
     assert!(code == Some(5) && !text.contains("nothing is trained"), "{text}");
+}
+
+/// A bug: the run went on with a warning that its best model was gone, and wrote to the disk beneath.
+#[test]
+fn a_run_that_goes_on_waits_for_the_disk_of_its_model() {
+    for launched in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(store) = Disk::mount(dir.path().join("store")) else { return };
+        let point = dir.path().join("disk");
+        fs::create_dir(&point).unwrap();
+        let unmount = || assert!(Command::new("umount").arg("--lazy").arg(&point).status().unwrap().success());
+        let model = format!("output.model={}", point.join("models/model").display());
+        let eval = format!("data.eval={}", common::parquet(dir.path(), 2000, 500).display());
+        let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
+        let keeps = ["evaluation.every={ rows = 20000 }", "evaluation.keep=best", "checkpoint.rows=20000"];
+        let more = [&keeps[..], &[&model, &eval, &checkpoints]].concat();
+        let command = |resume: &[&str], retry_for: &str| {
+            let more = [&more[..], &["data.epochs=1000000", "train.batch_rows=128", retry_for]].concat();
+            let mut command = match launched {
+                true => launch(dir.path(), &[&more[..], &["placement.readers=1"]].concat()),
+                false => train(dir.path(), &more),
+            };
+            command.args(resume);
+            command
+        };
+        bind(&store.0, &point);
+        let mut first = Background::start(&mut command(&[], "output.retry_for=1s"));
+        first.wait_for("evaluation 2", 1);
+        drained_after_two_checkpoints(first, &[]);
+        unmount();
+        let resume = if launched { &["--resume", "--restarts", "0"][..] } else { &["--resume"] };
+        let ended = common::ended(&mut command(resume, "output.retry_for=1s"));
+        let text = common::exits(3, ended, &["is not mounted any more", "name another output.model"]);
+        assert!(!text.contains("is neither beside output.model"), "{text}");
+        assert_eq!(fs::read_dir(&point).unwrap().count(), 0, "{text}");
+        let mut run = Background::start(&mut command(&["--resume"], "output.retry_for=10min"));
+        run.wait_for("the run waits for the disk of output.model, trying again for ", 1);
+        bind(&store.0, &point);
+        run.wait_for("evaluation ", 1);
+        assert!(!run.output().contains("is neither beside output.model"), "{}", run.output());
+        drained_after_two_checkpoints(run, &["goes on from checkpoint "]);
+        assert!(point.join("models").is_dir() && fs::read_dir(store.0.join("models")).unwrap().count() > 0);
+        unmount();
+    }
 }

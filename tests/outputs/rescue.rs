@@ -130,7 +130,7 @@ fn best_model_on_an_unmounted_disk(dir: &Path, more: &[&str]) -> Option<(Backgro
     Some((run, kept.into_iter().filter_map(Result::ok).collect(), store))
 }
 
-fn bind(from: &Path, to: &Path) {
+pub(super) fn bind(from: &Path, to: &Path) {
     assert!(Command::new("mount").arg("--bind").args([from, to]).status().unwrap().success());
 }
 

@@ -8,6 +8,9 @@ use forebay_actors::{Fault, FaultKind};
 use parquet::errors::ParquetError;
 use rustix::io::Errno;
 
+/// The longest name of most file systems, in bytes.
+pub(super) const LONGEST_NAME: usize = 255;
+
 pub(super) fn made_meanwhile(name: &str) -> Fault {
     Fault::user(format!("another program has made `{name}` in the meantime: name another folder"))
 }
@@ -22,17 +25,21 @@ pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Se
         Err(error) => error,
     };
     let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
-    let (mut kind, mut is_loop) = (None, false);
+    let (mut kind, mut is_loop, mut is_too_long) = (None, false, false);
     while let Some(e) = cause {
         if let Some(io) = e.downcast_ref::<io::Error>() {
             kind = Some(io.kind());
             is_loop = io.raw_os_error() == Some(Errno::LOOP.raw_os_error());
+            is_too_long = io.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error());
         }
         cause = e.source();
     }
     let text = format!("{what} `{name}`");
     match kind {
         _ if is_loop => Fault::user(format!("{text}: it is a symbolic link that leads back to itself ({error})")),
+        _ if is_too_long => Fault::user(format!(
+            "{text}: most file systems take names of at most {LONGEST_NAME} bytes, and paths of at most 4,096 ({error})"
+        )),
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
             Fault::external(format!("{text}: the disk is full; make room or name a folder on another disk ({error})"))
                 .kind(FaultKind::NoSpace)

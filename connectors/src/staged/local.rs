@@ -13,7 +13,7 @@ use forebay_actors::Fault;
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 
-use super::error::{fault, made_meanwhile};
+use super::error::{LONGEST_NAME, fault, made_meanwhile};
 use super::missing_folders::MissingFolders;
 use super::place;
 use super::rename_flags::{FlaggedRename, exchange, is_unknown};
@@ -52,7 +52,7 @@ impl Local {
         let prefix = hidden_prefix(&name.to_string_lossy());
         remove_abandoned(&place, &prefix);
         let missing = MissingFolders::of(place.parent().unwrap_or(&place));
-        let (staged, lock) = make_locked(&place, &prefix).map_err(|e| fault(place.display(), "cannot make", e))?;
+        let (staged, lock) = make_locked(&place, &prefix).map_err(|e| cannot_make(&place, &prefix, e))?;
         let create: Create = |path| File::create_new(path);
         Ok(Self { place, staged, replace, published: false, missing, _lock: lock, create, exchange })
     }
@@ -149,6 +149,23 @@ pub(super) fn remove_abandoned_of(place: &Path) {
 /// them if the process is killed.
 fn hidden_prefix(name: &str) -> String {
     format!(".{name}.partial-{}-", host())
+}
+
+/// The digits that follow the prefix of a hidden name.
+const DIGITS: usize = 16;
+
+/// The fault of a staged folder that cannot be made. If its name is too long, says how long the name of the place may be.
+fn cannot_make(place: &Path, prefix: &str, error: io::Error) -> Fault {
+    let name = place.file_name().unwrap_or_default().len();
+    let most = LONGEST_NAME.saturating_sub((prefix.len() + DIGITS).saturating_sub(name));
+    if error.raw_os_error() != Some(Errno::NAMETOOLONG.raw_os_error()) || name <= most {
+        return fault(place.display(), "cannot make", error);
+    }
+    Fault::user(format!(
+        "cannot make `{}`: its name has {name} bytes, and may have {most}, because it has a longer name while it is written: name a \
+         shorter one",
+        place.display()
+    ))
 }
 
 /// Why an existing folder cannot be replaced, if a look can tell.

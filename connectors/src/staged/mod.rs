@@ -28,6 +28,7 @@ mod within;
 mod writer;
 
 use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use forebay_actors::Fault;
@@ -43,6 +44,7 @@ use self::within::SUCCESS;
 pub(crate) use self::within::below;
 pub use self::within::is_in;
 pub use self::writer::FileWriter;
+use crate::fstab::not_mounted;
 
 /// A folder that is being written. A drop before [`StagedFolder::publish`] removes it.
 pub struct StagedFolder {
@@ -230,6 +232,33 @@ impl OpenFolder {
         }
     }
 
+    /// The mount point of the disk that this folder was on when it was tried ([`StagedFolder::probe`]). `None`: the disk of `/`, a path
+    /// that is not UTF-8, or a store.
+    #[must_use]
+    pub fn mount_point(&self) -> Option<String> {
+        match &self.at {
+            Opened::Local(path) => place::mount_of(&self.disks, path)?.into_os_string().into_string().ok(),
+            Opened::Store(_) => None,
+        }
+    }
+
+    /// An earlier process has tried this folder, on a disk that was mounted at `mount`. While nothing is mounted there, and the mount point
+    /// is empty or missing, the disk counts as unmounted: see [`check_disk`](Self::check_disk).
+    pub fn expect_disk(&self, mount: &str) {
+        if let Opened::Local(path) = &self.at {
+            place::expect_disk(&self.disks, path, Path::new(mount));
+        }
+    }
+
+    /// The mount point of the disk that this local folder lies on by `/etc/fstab`, if that disk is not mounted now.
+    #[must_use]
+    pub fn not_mounted(&self) -> Option<String> {
+        match &self.at {
+            Opened::Local(path) => Some(not_mounted(path)?.display().to_string()),
+            Opened::Store(_) => None,
+        }
+    }
+
     /// This folder and the folders above it that are missing, if it is a local folder.
     #[must_use]
     pub fn missing_folders(&self) -> MissingFolders {
@@ -345,6 +374,14 @@ mod tests {
                 assert!(said.starts_with(&format!("cannot make `{name}`: ")) && fault.domain == Domain::User, "{said}");
             }
         }
+        let probed = |bytes: usize| StagedFolder::probe(&Folder::from(dir.path().join("x".repeat(bytes))), true);
+        let said = probed(240).unwrap_err().to_string();
+        let most = said.split_once("its name has 240 bytes, and may have ").and_then(|(_, rest)| rest.split_once(','));
+        let most: usize = most.unwrap_or_else(|| panic!("{said}")).0.parse().unwrap();
+        probed(most).unwrap();
+        assert!(probed(most + 1).unwrap_err().to_string().contains("its name has"));
+        let folder = Folder::from(dir.path().join("x".repeat(256))).open().unwrap();
+        assert!(folder.probe("p").unwrap_err().to_string().contains("names of at most 255 bytes"));
     }
 
     #[test]

@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use forebay_actors::Fault;
-use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
-
 use crate::disks::TriedDisks;
+use crate::fstab::is_mount_point;
+use forebay_actors::Fault;
 
 /// As many symbolic links as Linux follows.
 const MOST_LINKS: usize = 40;
@@ -18,12 +17,12 @@ const MOST_LINKS: usize = 40;
 pub(super) fn real(place: &Path) -> Result<PathBuf, Fault> {
     let real = followed(place)?;
     match is_mount_point(&real) {
-        true => Err(Fault::user(format!(
+        Some(true) => Err(Fault::user(format!(
             "`{}` is a mount point, which no folder can replace: name a folder in it, for instance `{}`",
             place.display(),
             place.join("model").display()
         ))),
-        false => Ok(real),
+        _ => Ok(real),
     }
 }
 
@@ -42,9 +41,23 @@ pub(super) fn followed(place: &Path) -> Result<PathBuf, Fault> {
 
 /// Remembers the disk of the folder above a place that was tried: see [`check_disk`].
 pub(super) fn remember_disk(disks: &TriedDisks, place: &Path) {
-    for place in [Some(place.to_owned()), followed(place).ok()].into_iter().flatten() {
-        disks.remember(place.parent().unwrap_or(&place));
-    }
+    folders_above(place).iter().for_each(|folder| disks.remember(folder));
+}
+
+/// An earlier process has tried the place, on a disk that was mounted at `mount`: see [`TriedDisks::expect`].
+pub(super) fn expect_disk(disks: &TriedDisks, place: &Path, mount: &Path) {
+    folders_above(place).iter().for_each(|folder| disks.expect(folder, mount));
+}
+
+/// The mount point of the disk of a place that was tried. `None`: the disk of `/`.
+pub(super) fn mount_of(disks: &TriedDisks, place: &Path) -> Option<PathBuf> {
+    folders_above(place).iter().rev().find_map(|folder| disks.mount_of(folder))
+}
+
+/// The folder above a place, and the one above the target of a link there.
+fn folders_above(place: &Path) -> Vec<PathBuf> {
+    let places = [Some(place.to_owned()), followed(place).ok()];
+    places.into_iter().flatten().map(|place| place.parent().unwrap_or(&place).to_owned()).collect()
 }
 
 /// # Errors
@@ -52,11 +65,6 @@ pub(super) fn remember_disk(disks: &TriedDisks, place: &Path) {
 pub(super) fn check_disk(disks: &TriedDisks, place: &Path) -> Result<(), Fault> {
     disks.check(place)?;
     followed(place).map_or(Ok(()), |place| disks.check(&place))
-}
-
-fn is_mount_point(place: &Path) -> bool {
-    let there = statx(CWD, place, AtFlags::empty(), StatxFlags::BASIC_STATS);
-    there.is_ok_and(|there| there.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
 #[cfg(test)]

@@ -62,6 +62,9 @@ pub struct CheckpointManifest {
     /// The feature columns whose values are lists.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(crate) lists: BTreeSet<String>,
+    /// The mount point of the disk of `output.model`. `None`: it is the disk of `/` or in a store, or an earlier program wrote it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) model_disk: Option<String>,
 }
 
 /// How far a run is.
@@ -157,6 +160,7 @@ impl CheckpointManifest {
             metrics: None,
             types: BTreeMap::new(),
             lists: BTreeSet::new(),
+            model_disk: None,
         }
     }
 

@@ -11,7 +11,7 @@
 //!
 //! Read in this order: `trained_batches.rs` and `batch_log.rs` (the position), `cut_plan.rs`, `manifest.rs`, `folder.rs`, `table_rows.rs`
 //! and `dense_state.rs` (the files), `kept_gradients.rs` (with exact staleness), `metrics_file.rs`, `author.rs`, `finished.rs`,
-//! `restore.rs`, `origin.rs`, `made.rs` and `named.rs` (going on), `prune.rs`, `compact.rs`. `docs/checkpoint.md` describes the format.
+//! `restore.rs`, `origin.rs`, `made.rs`, `model_disk.rs` and `named.rs` (going on), `prune.rs`, `compact.rs`. `docs/checkpoint.md` describes the format.
 
 pub(crate) mod author;
 pub(crate) mod batch_log;
@@ -24,6 +24,7 @@ pub(crate) mod kept_gradients;
 mod made;
 mod manifest;
 pub(crate) mod metrics_file;
+mod model_disk;
 mod named;
 mod origin;
 mod prune;
@@ -53,8 +54,11 @@ pub(crate) use made::MadeCheckpoints;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
 pub(crate) use manifest::{TrainPosition, check_rows, may_go_on_as};
 pub(crate) use metrics_file::read as read_metrics;
+pub(crate) use model_disk::model_place;
 pub(crate) use origin::{DamagedCheckpoints, OriginCheckpoint};
 pub use restore::check_checkpoints;
-pub(crate) use restore::{Found, Restored, dense_blocks, dense_parameters, find, load_rows, load_trainer};
+pub(crate) use restore::{
+    Found, Restored, are_away, dense_blocks, dense_parameters, find, find_alone, load_rows, load_trainer, waiting,
+};
 pub(crate) use table_rows::write_shards;
 pub(crate) use trained_batches::{BatchOrder, TrainedBatches};

@@ -1,5 +1,7 @@
 //! Going on from a checkpoint. Everything here blocks on the store.
 
+use std::time::Duration;
+
 use forebay_actors::{Fault, FaultKind, commas};
 use forebay_connectors::staged::is_in;
 use forebay_job::{Columns, DenseAt, Job};
@@ -16,6 +18,7 @@ use crate::columns::trained_types::TrainedTypes;
 use crate::context::Context;
 use crate::fault::model_fault;
 use crate::model_folder::FileEntry;
+use crate::retries::Retries;
 
 /// What a trainer goes on from.
 #[derive(Default)]
@@ -129,13 +132,33 @@ impl Found {
     }
 }
 
+/// As [`find`], for a run in one process. If its checkpoints are away, waits for them for `output.retry_for`.
+pub(crate) fn find_alone(
+    job: &Job,
+    resume: bool,
+    damaged: &DamagedCheckpoints,
+    context: &Context,
+) -> Result<Option<(CheckpointFolder, Option<Found>)>, Fault> {
+    waiting(job.output.retry_for.0, &|| false).run(|| find(job, resume, false, damaged, context))
+}
+
+/// The waits for checkpoints that are away, until `gives_up` returns true.
+pub(crate) fn waiting(timeout: Duration, gives_up: &dyn Fn() -> bool) -> Retries<'_> {
+    Retries { not_yet: "the run waits for its checkpoints", timeout, passes: &are_away, gives_up }
+}
+
+/// Whether checkpoints could not be found because their disk is away.
+pub(crate) fn are_away(fault: &Fault) -> bool {
+    fault.kind == FaultKind::Unsaved
+}
+
 /// The folder of the job's checkpoints, and the checkpoint to go on from: the newest there, else the one at `checkpoint.from`. `None`: the
 /// job has no checkpoints. Does not read the files of the checkpoint. If the caller finds one damaged, it adds the checkpoint to `damaged`,
 /// drops what it has read, and calls this again. `made`: the run has made checkpoints, so it does not begin without one.
 ///
 /// # Errors
 /// As [`check_checkpoints`]. A user fault if the checkpoint is of another job, or all are damaged. An external fault of the kind
-/// [`FaultKind::Unsaved`] if `made`, and `checkpoint.to` has no checkpoint.
+/// [`FaultKind::Unsaved`] if `made`, and `checkpoint.to` has no checkpoint; also with `resume`, if its disk is not mounted.
 pub(crate) fn find(
     job: &Job,
     resume: bool,
@@ -151,6 +174,14 @@ pub(crate) fn find(
     if made && own.is_none() {
         let away = format!(
             "{} has no checkpoint now, and the run has made checkpoints there: is its disk mounted, and has no one moved the folder?",
+            to.folder
+        );
+        return Err(Fault::external(away).kind(FaultKind::Unsaved));
+    }
+    if let (true, None, Some(disk)) = (resume, &own, to.folder.not_mounted()) {
+        let away = format!(
+            "{} has no checkpoint now, and by /etc/fstab it lies on the disk of {disk}, which is not mounted: mount it (without --resume \
+             the run begins at the start)",
             to.folder
         );
         return Err(Fault::external(away).kind(FaultKind::Unsaved));

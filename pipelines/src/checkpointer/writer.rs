@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use forebay_actors::Fault;
+use forebay_connectors::staged::OpenFolder;
 use forebay_job::Job;
 use forebay_ps::{SnapshotKind, TableConfig};
 use futures::executor::block_on;
@@ -35,6 +36,8 @@ pub(crate) struct Checkpoints {
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// The types of the feature columns.
     pub(crate) types: RunTypes,
+    /// `output.model`.
+    pub(crate) model: Option<OpenFolder>,
     /// Told of each checkpoint.
     pub(crate) made: MadeCheckpoints,
 }
@@ -127,7 +130,8 @@ impl CheckpointWriter {
         let manifest = CheckpointManifest::new(plan.number, job.clone(), position, tables, dense);
         let RowTypes { types, lists } = to.types.get().unwrap_or_default();
         let start = to.author.start;
-        let manifest = CheckpointManifest { kept, metrics, start, types: types.0, lists, ..manifest };
+        let model_disk = to.model.as_ref().and_then(OpenFolder::mount_point);
+        let manifest = CheckpointManifest { kept, metrics, start, types: types.0, lists, model_disk, ..manifest };
         if !folder.has_layers(&layers)? {
             self.layers.clear();
             self.discard_failed(to);

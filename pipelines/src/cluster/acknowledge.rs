@@ -24,7 +24,12 @@ impl Acknowledger {
     /// For a run of `job`. `None` with exact staleness: there a window is done before its pushes are applied, and their ids have other
     /// series, which the trainers acknowledge.
     pub(crate) fn of(job: &Job, table: TableClient, dense: Option<DenseBlock>) -> Option<Self> {
-        (!job.train.staleness.exactly).then(|| Self::new(table, dense))
+        (!Self::is_left_to_trainers(job)).then(|| Self::new(table, dense))
+    }
+
+    /// Whether the trainers acknowledge pushes.
+    pub(crate) fn is_left_to_trainers(job: &Job) -> bool {
+        job.train.staleness.exactly
     }
 
     fn new(table: TableClient, dense: Option<DenseBlock>) -> Self {

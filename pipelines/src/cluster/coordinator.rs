@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_actors::{Domain, Fault, FaultKind};
+use forebay_actors::{Domain, Fault};
 use forebay_job::Job;
 use forebay_net::{Caller, Handler, Identity};
 use serde::Deserialize;
@@ -22,7 +22,6 @@ use super::run_state::{Origin, RunState};
 use super::timelines::{self, NextTimelineReply, NextTimelineRequest, TimelineBook, TimelineRequest};
 use crate::checkpoint::{self, TrainPosition};
 use crate::context::Context;
-use crate::retries::Retries;
 use crate::shared_state::SharedState;
 
 /// The handler's name in actions.
@@ -98,19 +97,14 @@ impl Coordinator {
             return Ok(());
         }
         let resume = resume || again;
-        let are_away = |fault: &Fault| fault.kind == FaultKind::Unsaved;
         let gives_up = || stop() || matches!(self.state.lock().status().phase, RunPhase::Failed(_));
-        let waits = Retries {
-            not_yet: "the run waits for its checkpoints",
-            timeout: job.output.retry_for.0,
-            passes: &are_away,
-            gives_up: &gives_up,
-        };
-        match waits.run(|| self.try_to_find_origin(job, resume, context)) {
-            Err(fault) if are_away(&fault) && gives_up() => Ok(()),
+        match checkpoint::waiting(job.output.retry_for.0, &gives_up)
+            .run(|| self.try_to_find_origin(job, resume, context))
+        {
+            Err(fault) if checkpoint::are_away(&fault) && gives_up() => Ok(()),
             // The store may be back when this process is started again. But a run whose processes were all started again would not know of
             // its checkpoints.
-            Err(fault) if fault.domain == Domain::External && !are_away(&fault) => Err(fault),
+            Err(fault) if fault.domain == Domain::External && !checkpoint::are_away(&fault) => Err(fault),
             found => found.inspect_err(|fault| self.state.lock().no_origin(fault)),
         }
     }
@@ -407,6 +401,8 @@ impl Handler for Coordinator {
 
 #[cfg(test)]
 mod tests {
+
+    use forebay_actors::FaultKind;
 
     use super::super::messages::{JoinReply, JoinRequest, PlanReply, ProcessRequest};
     use super::*;

@@ -15,6 +15,7 @@ use futures::executor::block_on;
 use futures::future::{BoxFuture, ready};
 use futures::{FutureExt, TryFutureExt};
 
+use super::acknowledge::Acknowledger;
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest, dense_blocks};
 use crate::context::Context;
 use crate::dense_model::dense_store::DenseStore;
@@ -96,7 +97,10 @@ pub(crate) fn serve(
         Ok(Box::new(Rule { block, reductions: LrReductions::default() }))
     });
     let service = dense::DenseService::new(block.clone(), len, rank, processes)?;
-    Ok((service.of_trainers(job.placement.trainers as u32), block))
+    Ok((
+        service.of_trainers(job.placement.trainers as u32).trainers_acknowledge(Acknowledger::is_left_to_trainers(job)),
+        block,
+    ))
 }
 
 /// Puts the values of a checkpoint, and the state of their optimizer, into the block of the ps process of this rank. The

@@ -55,7 +55,7 @@ impl BestModels {
     pub(super) fn find(&mut self, points: &[EvaluationPoint], job: &Job) -> Result<BTreeSet<usize>, Fault> {
         let beside = self.places.iter_mut().map(|place| (place, false));
         for (place, is_output) in beside.chain([(&mut self.output, true)]) {
-            let folder = open(&place.folder, &self.context)?;
+            let folder = open_kept(&place.folder, &self.context)?;
             if !folder.has(MANIFEST)? {
                 continue;
             }
@@ -138,22 +138,15 @@ impl BestModels {
     /// The manifest is damaged; a fault of the disk, which may be unmounted, or of the store.
     pub(crate) fn lost(&self, at: usize) -> Result<Option<&str>, Fault> {
         let Some(Place { folder, files, .. }) = self.place_of(at) else { return Ok(None) };
-        let open = self.open_kept(folder)?;
+        let open = open_kept(folder, &self.context)?;
         let is_there = open.has(MANIFEST)? && Manifest::read_in(&open)?.files().eq(files);
         Ok((!is_there).then_some(folder))
-    }
-
-    /// Opens the folder of a model that was kept. A fault if its disk is not mounted: it would look as if the model were removed.
-    fn open_kept(&self, folder: &str) -> Result<OpenFolder, Fault> {
-        let open = open(folder, &self.context)?;
-        open.check_disk()?;
-        Ok(open)
     }
 
     /// The files of the model of evaluation `at`.
     fn open_place(&self, at: usize) -> Result<(&Place, OpenFolder), Fault> {
         let place = self.place_of(at).ok_or_else(|| Fault::internal("the folder of the best model is not known"))?;
-        Ok((place, self.open_kept(&place.folder)?.held()))
+        Ok((place, open_kept(&place.folder, &self.context)?.held()))
     }
 
     /// Reads all files of the model of evaluation `at`.
@@ -218,6 +211,13 @@ impl BestModels {
 
 fn open(folder: &str, context: &Context) -> Result<OpenFolder, Fault> {
     Folder::from(folder).with_stores(&context.stores).open()
+}
+
+/// Opens the folder of a model that was kept. A fault if its disk is not mounted: it would look as if the model were removed.
+fn open_kept(folder: &str, context: &Context) -> Result<OpenFolder, Fault> {
+    let open = open(folder, context)?;
+    open.check_disk()?;
+    Ok(open)
 }
 
 /// Where the best model of a run with this model folder is kept.

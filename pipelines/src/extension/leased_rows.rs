@@ -3,10 +3,14 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_actors::{Batch as _, Fault, FaultKind, Source, StageCx, commas, counted};
 use forebay_connectors::{DataPlan, Lease, Leases, Rows};
+
+/// After this time without rows a source is warned of; the longest time between two warnings.
+const SILENT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(1800));
 
 /// The leases of one source, which notes what they grant.
 pub(crate) struct NotedLeases {
@@ -111,6 +115,30 @@ impl NotedLeases {
         }
     }
 
+    /// Warns again and again while the source returns nothing although it has a window to return: the run waits for this window. The source
+    /// may wait for rows that do not exist yet, so this is no fault. A source that blocks its thread cannot be warned of. Cancel safe if
+    /// `next` is.
+    async fn warn_while_silent<T>(&self, next: impl Future<Output = T>) -> T {
+        let (mut next, mut waited, mut wait) = (std::pin::pin!(next), Duration::ZERO, SILENT.0);
+        loop {
+            if let Ok(rows) = tokio::time::timeout(wait, &mut next).await {
+                return rows;
+            }
+            waited += wait;
+            wait = (wait * 2).min(SILENT.1);
+            if let Some(warning) = self.silence(waited) {
+                tracing::warn!("{warning}");
+            }
+        }
+    }
+
+    /// What is said of a source that has returned nothing for this long. `None`: it has no window to return.
+    fn silence(&self, waited: Duration) -> Option<String> {
+        let (source, first) = (&self.source, *self.state().granted.front()?);
+        let seconds = waited.as_secs();
+        Some(format!("the source `{source}` has returned no rows for {seconds} s, and the run waits for its {first}"))
+    }
+
     /// Checks that the source may end.
     fn ended(&self) -> Result<(), Fault> {
         let state = self.state();
@@ -175,10 +203,9 @@ impl<S: Source<Out = Rows>> Source for LeasedRows<S> {
     }
 
     async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
-        let rows = self.source.next(cx).await?;
-        if let Some(leases) = &self.leases {
-            rows.as_ref().map_or_else(|| leases.ended(), |rows| leases.returned(rows))?;
-        }
+        let Some(leases) = &self.leases else { return self.source.next(cx).await };
+        let rows = leases.warn_while_silent(self.source.next(cx)).await?;
+        rows.as_ref().map_or_else(|| leases.ended(), |rows| leases.returned(rows))?;
         Ok(rows)
     }
 }
@@ -265,6 +292,21 @@ mod tests {
             let said = said(batches).await.expect(expected);
             assert!(said.contains(expected), "{said}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_source_that_returns_nothing_is_named_while_it_has_a_window_to_return() {
+        let leases = leases(PLAN);
+        let hour = Duration::from_secs(3600);
+        assert_eq!(leases.silence(hour), None, "it waits for a lease");
+        leases.next(&PLAN).await.unwrap();
+        let said = "the source `clicks` has returned no rows for 3600 s, and the run waits for its window 0 of epoch 0 (term 0)";
+        assert_eq!(leases.silence(hour).as_deref(), Some(said));
+        let late = async {
+            tokio::time::sleep(hour).await;
+            7
+        };
+        assert_eq!(leases.warn_while_silent(late).await, 7);
     }
 
     #[tokio::test]

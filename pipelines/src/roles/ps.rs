@@ -45,7 +45,9 @@ impl Ps {
         let host = Host::start("ps")?;
         let rank = process.config().rank as usize;
         let table = start_shards(&host, config, Route::of_process(rank, job.placement.ps, job.shards()))?;
-        let tables = TableService::new(vec![table.clone()]).of_trainers(job.placement.trainers as u32);
+        let tables = TableService::new(vec![table.clone()])
+            .of_trainers(job.placement.trainers as u32)
+            .trainers_acknowledge(Acknowledger::is_left_to_trainers(job));
         let mut handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(tables)];
         let mut block = None;
         if job.placement.dense() == DenseAt::Ps {

@@ -61,6 +61,9 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
             manifest.check_job(&job)?;
         }
         let is_first = process.config().rank == 0;
+        if let (true, Some(StartState::Checkpoint(_, manifest))) = (is_first, &start) {
+            manifest.wait_for_model_disk(&job, context, &|| process.told_to_end())?;
+        }
         if is_first && start.is_some() {
             // Checked here because the run starts only after the ps have loaded the checkpoint or the model.
             preflight::check_before_loading(&job, context, goes_on(process, start.as_ref(), None))?;

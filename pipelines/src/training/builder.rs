@@ -174,7 +174,10 @@ impl TrainingBuilder {
         let decides = decides && self.source.is_none();
         let mut resources = loop {
             let resources = Resources::alone(self.job.clone(), self.context.clone())?;
-            let found = checkpoint::find(&resources.job, self.resume, false, &damaged, &resources.context)?;
+            let found = checkpoint::find_alone(&resources.job, self.resume, &damaged, &resources.context)?;
+            if let Some((_, Some(found))) = &found {
+                found.manifest.wait_for_model_disk(&resources.job, &resources.context, &|| None)?;
+            }
             let loads = resources.job.train.from.is_some() || matches!(&found, Some((_, Some(_))));
             if loads && !outputs_are_checked {
                 resources.check_before_loading()?;

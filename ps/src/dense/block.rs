@@ -72,6 +72,8 @@ pub(super) enum BlockCall {
     Push { grads: Vec<f32>, step: u64, stamp: Stamp },
     /// Counts all pushes of lower series as applied.
     AcknowledgeBefore { before: u64 },
+    /// As `AcknowledgeBefore`, at most up to the highest series of a push that was applied.
+    AcknowledgeApplied { before: u64 },
     /// Saves the rule.
     Save,
     /// Restores the rule.
@@ -146,7 +148,17 @@ impl DenseBlock {
     /// # Errors
     /// Internal: the block has died.
     pub async fn acknowledge_before(&self, series: u64) -> Result<(), Fault> {
-        match self.client.call(BlockCall::AcknowledgeBefore { before: series }).await? {
+        self.acknowledge(BlockCall::AcknowledgeBefore { before: series }).await
+    }
+
+    /// As [`acknowledge_before`](Self::acknowledge_before), for another process: at most up to the highest series of a push that was
+    /// applied.
+    pub(crate) async fn acknowledge_applied_before(&self, series: u64) -> Result<(), Fault> {
+        self.acknowledge(BlockCall::AcknowledgeApplied { before: series }).await
+    }
+
+    async fn acknowledge(&self, call: BlockCall) -> Result<(), Fault> {
+        match self.client.call(call).await? {
             BlockReply::Done => Ok(()),
             _ => Err(wrong_reply()),
         }
@@ -307,7 +319,7 @@ impl Service for Block {
         match call {
             BlockCall::Pull { .. } => ("pull", 1),
             BlockCall::Push { .. } => ("push", 1),
-            BlockCall::AcknowledgeBefore { .. } => ("acknowledge", 0),
+            BlockCall::AcknowledgeBefore { .. } | BlockCall::AcknowledgeApplied { .. } => ("acknowledge", 0),
             BlockCall::Save => ("save", 1),
             BlockCall::Restore(_) => ("restore", 1),
             BlockCall::ReduceLr(_) => ("reduce lr", 0),
@@ -338,6 +350,10 @@ impl Service for Block {
             BlockCall::Push { grads, step, stamp } => self.push(grads, step, stamp),
             BlockCall::AcknowledgeBefore { before } => {
                 self.once.acknowledge_before(before);
+                Ok(BlockReply::Done)
+            }
+            BlockCall::AcknowledgeApplied { before } => {
+                self.once.acknowledge_applied_before(before);
                 Ok(BlockReply::Done)
             }
             BlockCall::Save => Ok(BlockReply::Saved(self.rule.as_ref().ok_or_else(not_open)?.save()?)),

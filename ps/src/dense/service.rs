@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::block::{DenseBlock, NamedValues, pushed};
 use super::partition::{blocks, check_finite};
 use crate::push::{PushOutcome, Sender};
-use crate::remote::{ACKNOWLEDGES, REDUCES, check_member, check_trainer, sender};
+use crate::remote::{REDUCES, check_acknowledge, check_member, check_trainer, sender};
 use crate::wire::messages::{MOST_VALUES, Shape, Wire, push_answer, read_push};
 use crate::wire::metadata::{Answer, PullHeader, Tail};
 use crate::wire::row_columns::{batch, plain_column};
@@ -76,6 +76,7 @@ pub struct DenseService {
     block: DenseBlock,
     held: HeldBlock,
     trainers: Option<u32>,
+    trainers_acknowledge: bool,
 }
 
 impl DenseService {
@@ -86,7 +87,8 @@ impl DenseService {
     pub fn new(block: DenseBlock, len: usize, rank: usize, processes: usize) -> Result<Self, Fault> {
         match blocks(len, processes).get(rank) {
             Some(range) if range.len() == block.len() => {
-                Ok(Self { block, held: HeldBlock { block: range.clone(), len }, trainers: None })
+                let held = HeldBlock { block: range.clone(), len };
+                Ok(Self { block, held, trainers: None, trainers_acknowledge: true })
             }
             range => Err(Fault::user(format!(
                 "a dense block of {} values was given to process {rank} of {processes}; expected that of {range:?}",
@@ -99,6 +101,12 @@ impl DenseService {
     #[must_use]
     pub fn of_trainers(self, trainers: u32) -> Self {
         Self { trainers: Some(trainers), ..self }
+    }
+
+    /// As [`TableService::trainers_acknowledge`](crate::TableService::trainers_acknowledge).
+    #[must_use]
+    pub fn trainers_acknowledge(self, do_they: bool) -> Self {
+        Self { trainers_acknowledge: do_they, ..self }
     }
 
     async fn pull<'a>(
@@ -187,10 +195,13 @@ impl Handler for DenseService {
                 serde_json::to_vec(&self.block.set_first(place, value).await?)
             }
             "acknowledge" => {
-                check_trainer(caller, self.trainers, ACKNOWLEDGES)?;
-                let acknowledge: AcknowledgeDense =
+                check_acknowledge(caller, self.trainers, self.trainers_acknowledge)?;
+                let AcknowledgeDense { before } =
                     serde_json::from_slice(&body).map_err(|e| Fault::user("the body of an action").because(e))?;
-                serde_json::to_vec(&self.block.acknowledge_before(acknowledge.before).await?)
+                serde_json::to_vec(&match self.trainers {
+                    Some(_) => self.block.acknowledge_applied_before(before).await?,
+                    None => self.block.acknowledge_before(before).await?,
+                })
             }
             "reduce_lr" => {
                 check_trainer(caller, self.trainers, REDUCES)?;

@@ -57,7 +57,7 @@ use forebay_net::{Peer, Retry};
 use futures::future::try_join_all;
 use serde_json::Value;
 pub use service::TableService;
-pub(crate) use service::{ACKNOWLEDGES, REDUCES, check_member, check_trainer, sender};
+pub(crate) use service::{REDUCES, check_acknowledge, check_member, check_trainer, sender};
 
 use crate::client::TableClient;
 use crate::config::TableConfig;

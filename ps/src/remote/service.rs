@@ -46,18 +46,25 @@ const PAGE_VALUES: usize = 1 << 20;
 pub struct TableService {
     tables: Vec<TableClient>,
     trainers: Option<u32>,
+    trainers_acknowledge: bool,
 }
 
 impl TableService {
     /// Serves these tables: clients of their shards in this process ([`start_shards`](crate::start_shards)).
     pub fn new(tables: Vec<TableClient>) -> Self {
-        Self { tables, trainers: None }
+        Self { tables, trainers: None, trainers_acknowledge: true }
     }
 
     /// Takes the pushes of this many trainers, each as itself, and rounds of all of them.
     #[must_use]
     pub fn of_trainers(self, trainers: u32) -> Self {
         Self { trainers: Some(trainers), ..self }
+    }
+
+    /// Whether trainers acknowledge pushes. If not, the process of the shards does.
+    #[must_use]
+    pub fn trainers_acknowledge(self, do_they: bool) -> Self {
+        Self { trainers_acknowledge: do_they, ..self }
     }
 
     fn table(&self, name: &str) -> Result<&TableClient, Fault> {
@@ -101,9 +108,13 @@ impl Handler for TableService {
                 serde_json::to_vec(&HeldShards { config, rank, processes, shards: table.shards() })
             }
             "acknowledge" => {
-                check_trainer(caller, self.trainers, ACKNOWLEDGES)?;
-                let acknowledge: AcknowledgeTable = json(&body, "an action")?;
-                serde_json::to_vec(&self.table(&acknowledge.table)?.acknowledge_before(acknowledge.before).await?)
+                check_acknowledge(caller, self.trainers, self.trainers_acknowledge)?;
+                let AcknowledgeTable { table, before } = json(&body, "an action")?;
+                let table = self.table(&table)?;
+                serde_json::to_vec(&match self.trainers {
+                    Some(_) => table.acknowledge_applied_before(before).await?,
+                    None => table.acknowledge_before(before).await?,
+                })
             }
             "reduce_lr" => {
                 check_trainer(caller, self.trainers, REDUCES)?;
@@ -212,8 +223,11 @@ pub(crate) fn check_trainer(caller: &Caller, trainers: Option<u32>, does: &str) 
     sender(caller, trainers).map_or(Ok(()), |sender| sender.check_trainer(does))
 }
 
-/// What a fault says that a process does which declares pushes applied.
-pub(crate) const ACKNOWLEDGES: &str = "acknowledges pushes";
+/// Only trainers may acknowledge pushes, and only in a run where they do (`do_they`).
+pub(crate) fn check_acknowledge(caller: &Caller, trainers: Option<u32>, do_they: bool) -> Result<(), Fault> {
+    check_member(caller)?;
+    sender(caller, trainers).map_or(Ok(()), |sender| sender.check_acknowledge(do_they))
+}
 
 /// What a fault says that a process does which reduces learning rates.
 pub(crate) const REDUCES: &str = "reduces learning rates";

@@ -131,6 +131,9 @@ impl Process {
                 let body = AcknowledgeTable { table: table(), before };
                 self.ps.act("table.acknowledge", &body).await.map(|()| Reply::Done)
             }
+            Call::AcknowledgeApplied { .. } => {
+                Err(Fault::internal("a trainer's acknowledgement was to be sent on to another process"))
+            }
             Call::BeginSnapshot { .. }
             | Call::SnapshotPage { .. }
             | Call::SnapshotAbsent { .. }

@@ -105,6 +105,7 @@ impl Chain {
             leader: None,
             evaluations: None,
             types: RunTypes::default(),
+            model: None,
             made: MadeCheckpoints::default(),
         };
         let (writer, kept, metrics) = (CheckpointWriter::default(), Vec::new(), None);

@@ -195,7 +195,8 @@ impl Run {
         let author = folder.author(7, 5).unwrap();
         let (leader, evaluations, types) = (None, None, RunTypes::default());
         let made = MadeCheckpoints::default();
-        let to = Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types, made };
+        let to =
+            Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types, model: None, made };
         Self { hosts, tables, servers, to, writer: CheckpointWriter::default(), step: 0 }
     }
 

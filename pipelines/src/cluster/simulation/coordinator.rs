@@ -35,15 +35,28 @@ impl World {
         if *process.finds_origin.get_or_insert(late) > now {
             return Ok(());
         }
+        if self.waits_for_checkpoints(pid) {
+            return Ok(());
+        }
+        let away = self.store_is_away();
         let whole = |(number, _): &(&u64, _)| !damaged.has(OriginCheckpoint::own(**number));
-        let newest = self.store.iter().rev().find(whole).map(|(number, stored)| (*number, stored.batches.clone()));
+        let newest = self
+            .store
+            .iter()
+            .rev()
+            .filter(|_| !away)
+            .find(whole)
+            .map(|(number, stored)| (*number, stored.batches.clone()));
         let data = self.data();
         let origin = match newest {
             Some((number, batches)) => {
                 self.counted.resumes += 1;
                 Origin { checkpoint: Some(OriginCheckpoint::own(number)), batches, data: Some(data), manifest: None }
             }
-            None => Origin::default(),
+            None => {
+                self.began_without = Some(attempt).filter(|_| away);
+                Origin::default()
+            }
         };
         if let Some(state) = &mut self.processes[pid].coordinator {
             state.set_origin(attempt, origin);
@@ -71,7 +84,11 @@ impl World {
             return Ok(());
         };
         if let Request::Alive(process) = &body {
-            return state.alive(process, instant).map(drop).map_err(|fault| fault.to_string());
+            let start = state.alive(process, instant).map_err(|fault| fault.to_string())?;
+            if let Some(start) = start {
+                self.say_checkpoints_are_there(pid, from.0, start);
+            }
+            return Ok(());
         }
         let refused = |fault: Fault| Answer::Refused(fault.to_string());
         let done = |result: Result<(), Fault>| result.map_or_else(refused, |()| Answer::Done);

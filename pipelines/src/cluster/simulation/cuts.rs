@@ -249,6 +249,8 @@ impl SimTrainer {
                 } else {
                     let contents = calls.into_iter().filter_map(|(_, contents)| contents).collect();
                     world.publish(plan.number, StoredCheckpoint { batches, contents, kept })?;
+                    let process = &world.processes[pid];
+                    process.status.iter().for_each(|status| process.made.are_there(status.start));
                     Lead::Keeping(plan, self.ask_snapshots(world, pid, member, plan, SnapshotStep::Keep))
                 }
             }

@@ -42,6 +42,7 @@ impl World {
         if place == (Role::Ps, 0) {
             let attempt = self.random.next_u64() >> 8;
             self.processes[pid].coordinator = Some(Box::new(RunState::new(&self.job, attempt, self.instant())));
+            self.store_may_be_away(pid);
         }
         self.at(self.now, Event::Step(pid));
     }
@@ -72,7 +73,7 @@ impl World {
         }
     }
 
-    fn is_supervised(&self) -> bool {
+    pub(super) fn is_supervised(&self) -> bool {
         matches!(self.seed % 5, 0 | 4)
     }
 

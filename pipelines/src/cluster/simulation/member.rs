@@ -65,6 +65,7 @@ impl World {
             Answer::Join(JoinReply::AttemptIsOver) => self.begins_anew(pid),
             Answer::Join(JoinReply::Joined(member)) => {
                 self.check_no_twin(pid, member)?;
+                self.check_begins_with_checkpoint(pid, member)?;
                 self.processes[pid].member = Some(member);
                 self.joined(pid, member);
             }

@@ -112,10 +112,23 @@ pub(super) enum OnStream {
 
 #[derive(Clone, Debug)]
 pub(super) enum Message {
-    Request { call: u64, body: Request },
-    Answer { call: u64, body: Answer },
-    Stream { stream: u64, body: OnStream },
-    Broke { stream: u64 },
+    Request {
+        call: u64,
+        body: Request,
+    },
+    Answer {
+        call: u64,
+        body: Answer,
+    },
+    Stream {
+        stream: u64,
+        body: OnStream,
+    },
+    Broke {
+        stream: u64,
+    },
+    /// The answer to a sign of life: see `MadeCheckpoints::are_there`.
+    CheckpointsAreThere(u64),
 }
 
 /// The position of a run in the store, with what each ps holds and what the trainers keep.

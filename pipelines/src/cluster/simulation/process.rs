@@ -12,6 +12,7 @@ use super::ps::SimPs;
 use super::reader::SimReader;
 use super::trainer::SimTrainer;
 use super::world::World;
+use crate::checkpoint::MadeCheckpoints;
 
 /// How often a member sends a heartbeat.
 const HEARTBEAT: u64 = 300;
@@ -48,6 +49,8 @@ pub(super) struct Process {
     /// When the coordinator looked at the time.
     pub(super) ticked: u64,
     pub(super) status: Option<RunStatus>,
+    /// What it knows of the checkpoints of the run.
+    pub(super) made: MadeCheckpoints,
     /// It is told to end.
     pub(super) told: bool,
     /// It has asked the run to drain, in this attempt.
@@ -89,6 +92,7 @@ impl Process {
             heartbeat: (0, None),
             ticked: 0,
             status: None,
+            made: MadeCheckpoints::default(),
             told: false,
             drains: false,
             leaves: None,
@@ -100,6 +104,11 @@ impl Process {
 
     pub(super) fn phase(&self) -> RunPhase {
         self.status.as_ref().map_or(RunPhase::Gathering, |status| status.phase.clone())
+    }
+
+    fn request(&self, digest: &str) -> ProcessRequest {
+        let (role, rank) = self.place;
+        ProcessRequest { role, rank, job: digest.to_owned(), nonce: self.nonce, made_under: self.made.under() }
     }
 
     /// The coordinator's run has ended as drained.
@@ -146,18 +155,16 @@ impl World {
         self.coordinate(pid)?;
         let now = self.now;
         let process = &mut self.processes[pid];
-        let (role, rank) = process.place;
         if process.says_alive <= now {
             process.says_alive = now + SIGN_OF_LIFE;
-            let this = ProcessRequest { role, rank, job: self.digest.clone(), nonce: process.nonce, made_under: None };
+            let this = process.request(&self.digest);
             self.say_alive(pid, this);
         }
         let process = &mut self.processes[pid];
         let Some(member) = process.member else {
             if !process.asked {
                 process.asked = true;
-                let plan =
-                    ProcessRequest { role, rank, job: self.digest.clone(), nonce: process.nonce, made_under: None };
+                let plan = process.request(&self.digest);
                 self.call(pid, (Role::Ps, 0), Request::Plan(plan));
             } else if let Some((_, join)) = process.loads.take_if(|(until, _)| *until <= now) {
                 self.call(pid, (Role::Ps, 0), Request::Join(join));

@@ -85,7 +85,7 @@ impl SimPs {
     fn push(&mut self, from: Caller, push: SimPush) -> Result<Vec<(Caller, Answer)>, String> {
         let SimPush { stamp, step, batch, acknowledge, rows: (keys, grads) } = push;
         if let Some(before) = acknowledge {
-            self.once.acknowledge_before(before);
+            self.once.acknowledge_applied_before(before);
         }
         let (applied, table) = (&mut self.applied, &mut self.table);
         let apply = |batches: &Vec<BatchId>, step| {

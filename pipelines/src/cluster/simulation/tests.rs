@@ -51,9 +51,10 @@ fn whatever_happens_every_row_counts_once_every_cut_is_whole_and_no_run_hangs() 
     let damaged = all.damaged > runs / 20;
     let hung = all.hung > runs / 10;
     let unreaching = all.unreaching > runs / 40;
+    let away = all.away > runs / 20 && all.waits > runs / 20;
     let ahead = all.ahead > runs / 20 && all.held > runs && all.stopped_early > runs / 50;
     assert!(
-        runs < 100 || (enough && drained && damaged && hung && unreaching && ahead),
+        runs < 100 || (enough && drained && damaged && hung && unreaching && ahead && away),
         "it tests less than it should: {all:?}"
     );
 }
@@ -93,6 +94,8 @@ impl Counted {
         self.without_checkpoint += other.without_checkpoint;
         self.left += other.left;
         self.stopped_early += other.stopped_early;
+        self.away += other.away;
+        self.waits += other.waits;
         self.events += other.events;
     }
 }

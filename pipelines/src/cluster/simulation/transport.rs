@@ -72,7 +72,7 @@ impl World {
         self.processes.iter().rposition(|process| process.place == place && process.alive)
     }
 
-    fn is_cut_off(&self, pid: Pid) -> bool {
+    pub(super) fn is_cut_off(&self, pid: Pid) -> bool {
         self.transport.cut_off.get(&self.processes[pid].place).is_some_and(|until| *until > self.now)
     }
 

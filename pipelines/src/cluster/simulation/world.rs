@@ -56,6 +56,10 @@ pub(super) struct World {
     pub(super) transport: Transport,
     /// The checkpoints by number.
     pub(super) store: BTreeMap<u64, StoredCheckpoint>,
+    /// The store is away until then: no checkpoint is found.
+    pub(super) away_until: u64,
+    /// The newest attempt that began without a checkpoint while the store was away.
+    pub(super) began_without: Option<u64>,
     /// Files of gradients that several trainers keep.
     pub(super) kept_files: BTreeMap<String, Vec<(BatchId, u64)>>,
     /// When processes were told to end, in this run.
@@ -100,6 +104,9 @@ pub(super) struct Counted {
     pub(super) stopped_early: u64,
     /// Trainers that left while the run went on.
     pub(super) left: u64,
+    /// How often the store was away when the coordinator was started again, and how often the coordinator found no checkpoint and waited.
+    pub(super) away: u64,
+    pub(super) waits: u64,
     pub(super) events: u64,
 }
 
@@ -120,6 +127,8 @@ impl World {
             processes: Vec::new(),
             transport: Transport::default(),
             store: BTreeMap::new(),
+            away_until: 0,
+            began_without: None,
             kept_files: BTreeMap::new(),
             told_at: None,
             resumed_at: 0,
@@ -228,6 +237,10 @@ impl World {
                 self.answered(to, call, body)
             }
             Message::Stream { stream, body } => self.comes_by_stream(to, stream, body),
+            Message::CheckpointsAreThere(start) => {
+                self.processes[to].made.are_there(start);
+                Ok(())
+            }
             Message::Broke { stream } => {
                 self.stream_broke(to, stream);
                 Ok(())
