@@ -18,7 +18,8 @@
 //!
 //! Read these files in this order:
 //!
-//! 1. `disks`, `fstab`, `stores`, `hdfs/`, `s3`, `local_files`, `store_error`: the stores, and faults from their errors. `throttle`: a slow store, for tests.
+//! 1. `disks`, `fstab`, `stores`, `hdfs/`, `s3`, `local_files`, `store_error`: the stores, and faults from their errors.
+//!    `throttle`: a slow store, for tests.
 //! 2. `file`, `partition/`, `partition_columns`, `input/`: which files there are, and which folders a predicate selects. `identity`:
 //!    whether they are the same files as before. `names`: names of columns in messages.
 //! 3. `options`, `rows`, `row_places`, `split`, `lease`, `window`: the output of a source, and its order. `nested`: the fields in a type.

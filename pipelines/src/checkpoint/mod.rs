@@ -12,8 +12,8 @@
 //!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
 //! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `metrics_file.rs`, `checkpointer.rs` (the thread), `drain.rs`,
-//! `author.rs`, `writer.rs`, `last.rs`, `finished.rs`, `restore.rs`, `origin.rs`, `made.rs`, `model_disk.rs`, `named.rs` and `leases.rs` (going on),
-//! `prune.rs`, `compact.rs`. `docs/checkpoint.md` describes the format.
+//! `author.rs`, `writer.rs`, `last.rs`, `finished.rs`, `restore.rs`, `origin.rs`, `made.rs`, `model_disk.rs`, `named.rs` and `leases.rs`
+//! (going on), `prune.rs`, `compact.rs`. `docs/checkpoint.md` describes the format.
 
 mod author;
 mod batch_log;
