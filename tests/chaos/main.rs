@@ -44,8 +44,8 @@ use round::{Placement, Promise, Round, Scene};
 /// A round that lasts longer after the last harm hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(180);
 
-/// Rows of an epoch.
-pub(crate) const ROWS: u64 = 200_000;
+/// Rows of an epoch: whole batches of 512, because a gradient of [`Promise::Rows`] is one part of the rows of its batch, a power of two.
+pub(crate) const ROWS: u64 = 200_192;
 
 /// Rounds of a run without FOREBAY_CHAOS_ROUNDS: one for each placement.
 const ROUNDS: usize = PLACEMENTS.len();

@@ -8,12 +8,12 @@ use std::process::Command;
 use super::common::{self, Background};
 use super::disk::Disk;
 use super::rescue::bind;
-use super::{drained_after_two_checkpoints, kill_role, train};
+use super::{drained_after_two_checkpoints, kill_role, rows_in, train};
 
 /// `forebay launch` of a long job with these settings.
 fn launch(dir: &Path, more: &[&str]) -> Command {
     let mut command = common::forebay(&["launch"]);
-    let rows = format!("data.train={}", common::parquet(dir, 0, 2000).display());
+    let rows = format!("data.train={}", rows_in(dir).display());
     let fixed = ["model.kind=lr", "train.batch_rows=128", "data.epochs=1000000", "placement.ps=1", rows.as_str()];
     for setting in fixed.iter().chain(more) {
         command.args(["--set", setting]);
