@@ -1,5 +1,5 @@
-//! The disks that the system is to mount, as `/etc/fstab` says. A disk of them that is not mounted leaves an empty folder in its place, which
-//! looks like a folder that nothing was written to yet.
+//! The disks that the system is to mount, as `/etc/fstab` says. One that is not mounted leaves an empty folder in its place, which looks
+//! like a folder that nothing was written to yet.
 
 use std::fs;
 use std::os::unix::ffi::OsStringExt as _;

@@ -1,5 +1,5 @@
-//! The store of local files. Opening a pipe or a device may wait for ever, so such a file is refused instead: one may have taken the place of
-//! a file of rows since the files were listed.
+//! The store of local files. Opening a pipe or a device may wait for ever, so such a file is refused instead: one may have taken the place
+//! of a file of rows since the files were listed.
 
 use std::fmt;
 use std::fs;

@@ -1,6 +1,7 @@
 //! Chaos: a run of several processes, while one or all are killed or told to end, or one is stopped or cut off, at random times. A run that
-//! ends with a checkpoint is resumed. Every row must be trained on once in each epoch. With one trainer or `train.sync`, and `train.staleness = 0` or `{ exactly = k }`, the model must be that of an undisturbed run,
-//! to the bit. Jobs that do not promise the same bits train a table that counts rows: see [`Promise::Rows`].
+//! ends with a checkpoint is resumed. Every row must be trained on once in each epoch. With one trainer or `train.sync`, and
+//! `train.staleness = 0` or `{ exactly = k }`, the model must be that of an undisturbed run, to the bit. Jobs that do not promise the same
+//! bits train a table that counts rows: see [`Promise::Rows`].
 //!
 //! `make chaos` runs 100 rounds, CI a few. A failed round prints its seed: `FOREBAY_CHAOS_SEED=SEED FOREBAY_CHAOS_ROUNDS=1`
 //! repeats it. A seed stands for a placement, a scene and harms; when one of these lists changes, it stands for others.
@@ -43,8 +44,8 @@ use round::{Placement, Promise, Round, Scene};
 /// A round that lasts longer after the last harm hangs.
 pub(crate) const LONG: Duration = Duration::from_secs(180);
 
-/// Rows of an epoch.
-pub(crate) const ROWS: u64 = 200_000;
+/// Rows of an epoch: whole batches of 512, because a gradient of [`Promise::Rows`] is one part of the rows of its batch, a power of two.
+pub(crate) const ROWS: u64 = 200_192;
 
 /// Rounds of a run without FOREBAY_CHAOS_ROUNDS: one for each placement.
 const ROUNDS: usize = PLACEMENTS.len();

@@ -22,10 +22,15 @@ use disk::Disk;
 use forebay::Model;
 use forebay::pipelines::RunEnd;
 
+/// The 2,000 rows in `dir`, which are made if they are not there.
+fn rows_in(dir: &Path) -> PathBuf {
+    let rows = dir.join("parquet-0");
+    if rows.exists() { rows } else { common::parquet(dir, 0, 2000) }
+}
+
 /// A short training of rows in `dir`, with more settings.
 fn train(dir: &Path, more: &[&str]) -> Command {
-    let rows = dir.join("parquet-0");
-    let rows = if rows.exists() { rows } else { common::parquet(dir, 0, 2000) };
+    let rows = rows_in(dir);
     let mut command = common::forebay(&["train", "--set", "model.kind=lr", "--set", "output.retry_for=0s", "--set"]);
     // A model that cannot be saved goes into the working directory.
     command.arg(format!("data.train={}", rows.display())).stdin(Stdio::null()).current_dir(dir);

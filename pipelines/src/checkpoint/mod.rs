@@ -11,7 +11,8 @@
 //!
 //! Read in this order: `trained_batches.rs` and `batch_log.rs` (the position), `cut_plan.rs`, `manifest.rs`, `folder.rs`, `table_rows.rs`
 //! and `dense_state.rs` (the files), `kept_gradients.rs` (with exact staleness), `metrics_file.rs`, `author.rs`, `finished.rs`,
-//! `restore.rs`, `origin.rs`, `made.rs`, `model_disk.rs` and `named.rs` (going on), `prune.rs`, `compact.rs`. `docs/checkpoint.md` describes the format.
+//! `restore.rs`, `origin.rs`, `made.rs`, `model_disk.rs` and `named.rs` (going on), `prune.rs`, `compact.rs`. `docs/checkpoint.md`
+//! describes the format.
 
 pub(crate) mod author;
 pub(crate) mod batch_log;

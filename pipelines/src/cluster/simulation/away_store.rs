@@ -1,5 +1,5 @@
-//! The store of the checkpoints is away for a while when the coordinator is started again, as a disk that is not mounted: it looks as if the
-//! run had made no checkpoint. The run must not begin at the start while a process, or the supervisor, knows better.
+//! The store of the checkpoints is away for a while when the coordinator is started again, as a disk that is not mounted: it looks as if
+//! the run had made no checkpoint. The run must not begin at the start while a process, or the supervisor, knows better.
 
 use forebay_base::mix64;
 
