@@ -279,7 +279,7 @@ impl Tuner {
                 self.floors[stage] = self.floors[stage].max(to);
             }
             if from != to {
-                stages.push(ScaledStage { stage: load.name.clone(), from, to });
+                stages.push(ScaledStage { stage: load.name.clone(), from, to, ..ScaledStage::default() });
             }
             if from != to || seen.occupied(stage) >= SATURATED {
                 reasons.push(format!("{} {:.0}% busy", load.name, 100.0 * seen.occupied(stage)));
