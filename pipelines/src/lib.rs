@@ -20,7 +20,8 @@
 //!    columns (`data stats`).
 //! 6. Warnings about rows: `empty_features`, `far_values`, `label_order`, `mean_weight`. Counts: `slots_seen`, `running_metrics`,
 //!    `progress`.
-//! 7. While a model is trained: `evaluations` (when, and which model is kept), `checkpoint/`, `tuning/` (replicas).
+//! 7. While a model is trained: `evaluations` (when, and which model is kept), `checkpoint/`, `dense_threads`, `tuning/` (replicas and
+//!    threads).
 //! 8. The end of a training: `training_summary`, `drained`, `failed_training`, `early_leave` (a trainer leaves), `rounds_end`.
 //! 9. The model: `model` ([`Model`]), [`model_folder`], `saved_model` (loads), `model_version`, `delta/` (changes between versions),
 //!    `export/` (ONNX, numpy), `sorted_rows`, `signed_json` and `versioned_json` (manifests), `fuzzing` (hostile bytes).
@@ -54,6 +55,7 @@ mod context;
 mod delta;
 mod dense;
 mod dense_memory;
+mod dense_threads;
 mod drained;
 mod early_leave;
 mod embedding;

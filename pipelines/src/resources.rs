@@ -21,6 +21,7 @@ use crate::cluster::departure::Departure;
 use crate::cluster::{ClusterSession, CutLeader, RunPhase, job_digest};
 use crate::context::Context;
 use crate::dense_memory::DenseMemory;
+use crate::dense_threads::DenseThreads;
 use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
 use crate::job_model::{JobModel, check_backend};
@@ -59,6 +60,7 @@ pub(crate) struct Resources {
     /// Set if rows are asked for ahead of the gradients of earlier batches.
     pub(crate) look_ahead: Option<Arc<LookAhead>>,
     pub(crate) participation: Participation,
+    pub(crate) dense_threads: DenseThreads,
     /// Set if the model is evaluated while it is trained.
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// The state that the dense model goes on from, until its stage is wired.
@@ -121,6 +123,7 @@ impl Resources {
             exact: ExactOrder::of(&job, 0),
             step_order: StepOrder::of(&job),
             look_ahead: None,
+            dense_threads: DenseThreads::default(),
             evaluations: Evaluations::of(&job, &context),
             digest: job_digest(&job),
             job,
