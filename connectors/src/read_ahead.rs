@@ -62,7 +62,8 @@ impl Permits {
         semaphore.acquire_many_owned(units).await.expect("the semaphore is never closed")
     }
 
-    /// Permits for a split of `bytes`, which takes the whole budget if it is larger. For one task at a time, which does not drop the future.
+    /// Permits for a split of `bytes`, which takes the whole budget if it is larger. For one task at a time, which must not drop the
+    /// future.
     async fn admit(&self, first: OwnedSemaphorePermit, bytes: u64) -> BudgetPermit {
         let mut permit = first;
         let cost = bytes.div_ceil(UNIT).clamp(1, u64::from(self.units.load(Relaxed))) as u32;

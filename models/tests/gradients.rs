@@ -112,7 +112,8 @@ fn weights_of_1_give_the_bits_of_values_without_weights() {
     }
 }
 
-/// Logits, loss, row gradients and parameters of three steps, each on its number of threads, as bits. With bags, the values of the second step have weights.
+/// Logits, loss, row gradients and parameters of three steps, each on its number of threads, as bits. With bags, the values of the
+/// second step have weights.
 fn trace(spec: &ModelSpec, threads: [usize; 3], rows: usize, bags: bool) -> Vec<u64> {
     let mut model = NativeModel::new(spec.clone(), DenseOptimizer::adam(1e-2), 5, threads[0]).unwrap();
     let mut out = StepOutput::default();
