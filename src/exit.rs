@@ -80,7 +80,7 @@ pub(crate) const HELP: &str = "Exit codes:
 pub(crate) fn report(fault: &Fault, format: Format) -> ExitCode {
     match format {
         Format::Text => out::eprint_or_drop(format_args!("error: {fault}")),
-        // No error: the process was told to end.
+        // No error: the process was asked to shut down.
         Format::Json if fault.kind == FaultKind::Drained => tracing::warn!("{fault}"),
         Format::Json => {
             tracing::error!(domain = ?fault.domain, retryable = fault.retryable, stage = fault.stage, "{fault}")

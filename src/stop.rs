@@ -41,7 +41,7 @@ const SAVING_STOPS: &str = "the training has ended, and the model is saved, else
 
 /// The line of a trainer that its run can do without.
 const LEAVES: &str =
-    "this trainer trains on what it has taken and leaves; the run goes on, unless it is told to end, too";
+    "this trainer trains on what it has taken and leaves; the run goes on, unless it is asked to shut down, too";
 
 /// Whether the user asked to stop.
 #[derive(Clone, Default)]

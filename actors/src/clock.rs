@@ -59,6 +59,11 @@ impl Clock {
         Self { base, since: AtomicU64::new(0), dials: Default::default() }
     }
 
+    /// The time since the base.
+    pub(crate) fn time(&self) -> Duration {
+        self.base.elapsed()
+    }
+
     fn now(&self) -> u64 {
         // 60 bits of nanoseconds are 36 years.
         self.base.elapsed().as_nanos() as u64

@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::adjustment::{Adjustment, Adjustments, ScaledStage, TunedKnob};
 use crate::ledger::Ledger;
 use crate::meter::StageMeter;
 use crate::results::Results;
@@ -15,6 +16,7 @@ use crate::switch::Switch;
 pub struct StageCx {
     inner: Arc<Inner>,
     results: Results,
+    adjustments: Adjustments,
 }
 
 struct Inner {
@@ -42,6 +44,7 @@ impl StageCx {
         let arrival = AtomicU64::new(0);
         Self {
             results: Results::default(),
+            adjustments: Adjustments::default(),
             inner: Arc::new(Inner { name: name.to_owned(), replica, arrival, ledger, meter, switch }),
         }
     }
@@ -68,6 +71,35 @@ impl StageCx {
     pub(crate) fn leaving(mut self, results: &Results) -> Self {
         self.results = results.clone();
         self
+    }
+
+    pub(crate) fn adjusting(mut self, adjustments: &Adjustments) -> Self {
+        self.adjustments = adjustments.clone();
+        self
+    }
+
+    /// Adds a change that this stage makes to itself to the run's report, and logs it: `knob` goes from one number to another because of
+    /// `why`, at this many rows per second.
+    pub fn adjust(&self, knob: TunedKnob, (from, to): (usize, usize), why: impl Into<String>, rows_per_second: f64) {
+        let stages = vec![ScaledStage { stage: self.name().to_owned(), from, to, knob }];
+        let at = self.meter().time();
+        let made = Adjustment { at, stages, why: why.into(), rows_per_second, ..Adjustment::default() };
+        tracing::info!("{made}");
+        self.adjustments.add(&self.part(knob), made);
+    }
+
+    /// Says what came of the newest change of this knob: the rows per second since, and whether the change was undone.
+    pub fn adjusted(&self, knob: TunedKnob, rows_per_second: f64, rolled_back: bool) {
+        self.adjustments.verified(&self.part(knob), rows_per_second, rolled_back);
+    }
+
+    /// The changes of this run so far, in the order of time.
+    pub fn adjustments(&self) -> Vec<Adjustment> {
+        self.adjustments.all()
+    }
+
+    fn part(&self, knob: TunedKnob) -> String {
+        format!("{} {knob:?}", self.name())
     }
 
     /// Stores a value under the stage's name for the program: see [`Outcome::results`](crate::Outcome::results).

@@ -81,9 +81,9 @@ impl Control {
         Ok(())
     }
 
-    /// Sets the changes of a tuner in the run's report. They replace earlier ones.
+    /// Sets the changes of a tuner in the run's report. They replace earlier ones of the tuner.
     pub fn set_adjustments(&self, adjustments: Vec<Adjustment>) {
-        *lock(&self.state.adjustments) = adjustments;
+        self.state.adjustments.set("tuner", adjustments);
     }
 
     /// Sends a barrier through the pipeline from `stage` on, behind the batches that wait in its mailbox. The barrier does not wait for

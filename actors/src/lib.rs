@@ -142,7 +142,7 @@ mod topology;
 mod turn;
 mod wiring;
 
-pub use adjustment::{Adjustment, ScaledStage};
+pub use adjustment::{Adjustment, ScaledStage, TunedKnob};
 pub use batch::{BarrierNumber, Batch, BatchName, Lineage};
 pub use context::StageCx;
 pub use control::Control;

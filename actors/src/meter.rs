@@ -183,6 +183,16 @@ impl StageMeter {
         self.bytes_fetched.load(Relaxed)
     }
 
+    /// Rows that the stage has sent.
+    pub fn rows_sent(&self) -> u64 {
+        self.rows_out.load(Relaxed)
+    }
+
+    /// The time since the start of the run.
+    pub fn time(&self) -> Duration {
+        self.clock.time()
+    }
+
     /// Sets the number of other threads that work for the stage.
     pub fn has_threads(&self, threads: usize) {
         self.threads.store(threads as u64, Relaxed);

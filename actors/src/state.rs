@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::adjustment::Adjustment;
+use crate::adjustment::Adjustments;
 use crate::barrier::Barriers;
 use crate::batch::BarrierNumber;
 use crate::clock::{Activity, Times};
@@ -60,8 +60,7 @@ pub(crate) struct State {
     pub(crate) ended: Mutex<Option<(Verdict, Duration, Machine)>>,
     /// Notified when `ended` is set.
     pub(crate) end: Condvar,
-    /// The changes of a tuner of the run.
-    pub(crate) adjustments: Mutex<Vec<Adjustment>>,
+    pub(crate) adjustments: Adjustments,
 }
 
 /// Stages and links in the order of wiring, from the sink to the source.
@@ -109,12 +108,13 @@ impl State {
             machine: MachineMeter::start(),
             ended: Mutex::default(),
             end: Condvar::new(),
-            adjustments: Mutex::default(),
+            adjustments: Adjustments::default(),
         })
     }
 
     pub(crate) fn cx(&self, name: &str, replica: usize, meter: &Arc<StageMeter>) -> StageCx {
-        StageCx::new(name, replica, self.ledger.clone(), Arc::clone(meter), self.switch.clone()).leaving(&self.results)
+        let cx = StageCx::new(name, replica, self.ledger.clone(), Arc::clone(meter), self.switch.clone());
+        cx.leaving(&self.results).adjusting(&self.adjustments)
     }
 
     pub(crate) fn meter(&self, stage: &str, replica: usize) -> Arc<StageMeter> {
@@ -148,7 +148,7 @@ impl State {
         let stages = stages.into_iter().map(|lifetimes| lifetimes.over(wall)).collect();
         let services = services.into_iter().map(|service| service.over(wall)).collect();
         let name = self.plan.name.clone();
-        let (ledger, adjustments) = (self.ledger.snapshot(), lock(&self.adjustments).clone());
+        let (ledger, adjustments) = (self.ledger.snapshot(), self.adjustments.all());
         Report { name, verdict, wall, machine, stages, links, services, ledger, adjustments }
     }
 

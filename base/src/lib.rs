@@ -6,7 +6,7 @@
 //! - `cpu.rs`: CPU time of this process, of its threads and of the cores ([`cpu_seconds`], [`thread_times`], [`core_times`]);
 //!   `cpu_quota.rs`: how much its cgroups allow ([`cpu_quota`]); `cgroup.rs`: which cgroups these are
 //! - `memory.rs`, `free_memory.rs`: memory that this process has ([`resident_memory`]), may still take ([`free_memory`]), and may have
-//!   ([`memory_limit`])
+//!   ([`memory_limit`]); `memory_budget.rs`: what is left of a limit ([`MemoryBudget`])
 //! - `learning_rate.rs`: rates of the sparse and the dense optimizers ([`LearningRate`]); `lr_reduction.rs`: the reductions of a run
 //!   ([`LrReductions`])
 //! - `hex.rs`: hexadecimal numbers in text ([`parse_hex`]); `floor.rs`: numbers rounded down to integers ([`floor_to_integer`],
@@ -25,6 +25,7 @@ mod hex;
 mod learning_rate;
 mod lr_reduction;
 mod memory;
+mod memory_budget;
 mod memory_error;
 mod names;
 mod panic;
@@ -40,6 +41,7 @@ pub use hex::parse_hex;
 pub use learning_rate::{Decay, LearningRate};
 pub use lr_reduction::{LrReduction, LrReductions};
 pub use memory::{ResidentMemory, resident_memory};
+pub use memory_budget::MemoryBudget;
 pub use memory_error::is_out_of_memory;
 pub use names::{listed, nearest};
 pub use panic::{catch_expected, panic_is_expected, panic_message};

@@ -6,9 +6,9 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use forebay_actors::{Fault, StageCx};
+use forebay_actors::{Fault, StageCx, TunedKnob};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -74,10 +74,29 @@ struct State<T> {
     needs_lease: bool,
     /// Splits that are being fetched.
     fetching: usize,
+    /// How long the consumer has waited for the store, and since when it does.
+    at_store: (Duration, Option<tokio::time::Instant>),
     /// No more jobs will come.
     complete: bool,
     /// The consumer is gone, or has received a fault.
     closed: bool,
+}
+
+/// A wait of the consumer for the store. It lasts until the drop.
+struct StoreWait<'a, T>(&'a SharedPool<T>);
+
+impl<'a, T> StoreWait<'a, T> {
+    fn begin(shared: &'a SharedPool<T>) -> Self {
+        shared.lock().at_store.1 = Some(tokio::time::Instant::now());
+        Self(shared)
+    }
+}
+
+impl<T> Drop for StoreWait<'_, T> {
+    fn drop(&mut self) {
+        let (total, since) = &mut self.0.lock().at_store;
+        *total += since.take().map_or(Duration::ZERO, |since| since.elapsed());
+    }
 }
 
 /// What the next item waits for.
@@ -139,6 +158,7 @@ impl<T: Send + 'static> DecodePool<T> {
             buffered: 0,
             needs_lease: false,
             fetching: 0,
+            at_store: (Duration::ZERO, None),
             complete: false,
             closed: false,
         };
@@ -180,9 +200,12 @@ impl<T: Send + 'static> DecodePool<T> {
         let queued = self.shared.lock().jobs.len();
         let more = self.growth.observe(time, waited, queued);
         if more > 0 {
+            let before = self.threads;
             (0..more).try_for_each(|_| self.start_thread())?;
-            let (name, threads) = (self.cx.name(), self.threads);
-            tracing::info!("{name}: {threads} threads decode, because it waits for decoding most of the time");
+            let (name, meter) = (self.cx.name(), self.cx.meter());
+            let rate = meter.rows_sent() as f64 / meter.time().as_secs_f64().max(1e-3);
+            let why = format!("{name} waits for decoding most of the time");
+            self.cx.adjust(TunedKnob::DecodeThreads, (before, self.threads), why, rate);
         }
         Ok(())
     }
@@ -200,7 +223,10 @@ impl<T: Send + 'static> DecodePool<T> {
             let what = shared.lock().awaited();
             match what {
                 Awaited::Decode => self.wait_for_decoding(notified).await?,
-                Awaited::Store => self.cx.meter().waiting_on("store", notified).await,
+                Awaited::Store => {
+                    let _wait = StoreWait::begin(&shared);
+                    self.cx.meter().waiting_on("store", notified).await;
+                }
                 Awaited::Lease => self.cx.meter().starved_on("lease", notified).await,
             }
         }
@@ -307,6 +333,12 @@ impl<T> Fetches<T> {
             drop(state);
             self.shared.ready.notify_one();
         }
+    }
+
+    /// How long the consumer has waited for the store so far.
+    pub(crate) fn waited_for_store(&self) -> Duration {
+        let (total, since) = self.shared.lock().at_store;
+        total + since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     /// A fetch begins; it lasts until the value is dropped.
@@ -422,7 +454,6 @@ fn work<T: Send + 'static>(shared: &Arc<SharedPool<T>>) {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicIsize, Ordering};
-    use std::time::Duration;
 
     use super::*;
 

@@ -23,7 +23,8 @@
 //! 2. `file`, `partition/`, `partition_columns`, `input/`, `around`: which files there are, and which folders a predicate selects.
 //!    `identity`: whether they are the same files as before. `names`: names of columns in messages.
 //! 3. `options`, `rows`, `row_places`, `split`, `lease`, `window`: the output of a source, and its order. `nested`: the fields in a type.
-//! 4. `prefetch`, `decode_pool`, `decode_growth`, `next_rows`: fetching ahead and decoding on several threads, the same for every source.
+//! 4. `prefetch`, `read_ahead`, `read_ahead_growth`, `decode_pool`, `decode_growth`, `next_rows`: fetching ahead and decoding on several
+//!    threads, the same for every source.
 //! 5. `column_types`, `typed_columns`, `typed_splits`, `requests`: files whose columns have types, and which ranges are read.
 //!    `parquet/`, `arrow_ipc/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `json_lines/`, `synthetic/`, `stream`: the
 //!    sources. `format`, `format_of`, `file_source`: the source of files in a format.
@@ -51,6 +52,8 @@ mod next_rows;
 mod options;
 mod partition_columns;
 mod prefetch;
+mod read_ahead;
+mod read_ahead_growth;
 mod requests;
 mod row_places;
 mod rows;

@@ -20,6 +20,11 @@ pub struct ReadOptions {
     pub window_rows: usize,
     /// Bytes fetched but not yet decoded, at most. A split that is larger takes the whole budget. Default 64 MiB.
     pub read_ahead_bytes: usize,
+    /// The most that `read_ahead_bytes` grows to, while the source waits for its store most of the time and more bytes under way make the
+    /// store faster. Default 0: it does not grow.
+    pub most_read_ahead_bytes: usize,
+    /// The memory of the process, in bytes, within which `read_ahead_bytes` grows. Default: what the cgroup and the machine have free.
+    pub memory_limit: Option<u64>,
     /// Bytes decoded but not yet taken, at most, beside one batch of the split that is next. Default 64 MiB.
     pub decode_ahead_bytes: usize,
     /// Threads that decode at first. Default 1; a job takes more on more than four cores (`data.decode_threads`). The order of the
@@ -39,6 +44,8 @@ impl Default for ReadOptions {
             seed: 0,
             window_rows: 0,
             read_ahead_bytes: 64 << 20,
+            most_read_ahead_bytes: 0,
+            memory_limit: None,
             decode_ahead_bytes: 64 << 20,
             decode_threads: 1,
             most_decode_threads: 0,
@@ -50,6 +57,11 @@ impl ReadOptions {
     /// For an inspection or a conversion: two threads decode, because no other stage needs the cores.
     pub fn reading_only() -> Self {
         Self { decode_threads: 2, ..Self::default() }
+    }
+
+    /// The same, and nothing is fetched or decoded ahead.
+    pub fn without_ahead(self) -> Self {
+        Self { read_ahead_bytes: 1, most_read_ahead_bytes: 1, decode_ahead_bytes: 1, ..self }
     }
 
     /// Rows of a batch, at most. No window needs more, and a batch that is cut in two holds its memory twice.

@@ -3,30 +3,14 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_actors::fault::Fault;
 use futures::stream::FuturesUnordered;
-use futures::{Stream, StreamExt, TryStreamExt, stream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use futures::{Stream, StreamExt, stream};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 
 use crate::decode_pool::{JobOutput, JobQueue, Stop};
-
-/// Holds a part of the budget until the drop. The permit travels with the fetched bytes.
-#[derive(Debug)]
-pub(crate) struct BudgetPermit(OwnedSemaphorePermit);
-
-impl BudgetPermit {
-    /// Gives back all but the budget of `bytes`.
-    pub(crate) fn keep(&mut self, bytes: u64) {
-        let units = bytes.div_ceil(UNIT as u64).max(1);
-        let more = (self.0.num_permits() as u64).saturating_sub(units);
-        drop(self.0.split(more as usize));
-    }
-}
+use crate::read_ahead::{BudgetPermit, ReadAhead};
 
 /// The task that fetches; dropping it stops the fetching.
 #[derive(Debug)]
@@ -38,61 +22,10 @@ impl Drop for Prefetch {
     }
 }
 
-/// Budgets are counted in units of 1 KiB, so that a semaphore of 32 bits holds them.
-const UNIT: usize = 1024;
-
-/// Most splits that are fetched at once, however small they are.
-const AT_ONCE: usize = 64;
-
-/// Bytes under way at first. One request of a store with a latency of 20 ms needs about as many at 200 MB/s.
-const FIRST_WINDOW: u64 = 4 << 20;
-
-/// How many bytes may be under way. Splits share the line to the store: if all were requested at once, the first would arrive as late as
-/// the last. So the window starts small, and each split that has come widens it by its bytes: the window doubles with each round trip, up
-/// to the budget.
-///
-/// After a wait for a lease the decoding waits again for the first split. So the window is halved for every [`HALVED_AFTER`] in which
-/// nothing was under way, like the window of TCP (RFC 2861, Handley, Padhye and Floyd, 2000).
-struct Window {
-    bytes: u64,
-    under_way: u64,
-    /// The budget: a wider window has no effect.
-    most: u64,
-}
-
-/// The window is halved for every such time without a fetch.
-const HALVED_AFTER: Duration = Duration::from_millis(100);
-
-impl Window {
-    fn new(most: u64) -> Self {
-        Self { bytes: FIRST_WINDOW, under_way: 0, most: most.max(FIRST_WINDOW) }
-    }
-
-    /// Nothing was under way for this time.
-    fn idle(&mut self, time: Duration) {
-        let halvings = u32::try_from(time.as_nanos() / HALVED_AFTER.as_nanos()).unwrap_or(u32::MAX);
-        self.bytes = self.bytes.checked_shr(halvings).unwrap_or(0).max(FIRST_WINDOW);
-    }
-
-    /// Whether another split may be fetched, of any size.
-    fn has_room(&self) -> bool {
-        self.under_way < self.bytes
-    }
-
-    fn begin(&mut self, bytes: u64) {
-        self.under_way += bytes;
-    }
-
-    fn end(&mut self, bytes: u64) {
-        self.under_way -= bytes;
-        self.bytes = self.bytes.saturating_add(bytes).min(self.most);
-    }
-}
-
 /// Starts the task. `splits` yields (bytes, split), and is polled for the next split only when there is room for a part of it; `fetch` gets
 /// the split with the permit for these bytes and makes its jobs, in order. A split over budget takes all of it.
 pub(crate) fn start<T, W, F, Fut, J>(
-    budget_bytes: usize,
+    mut ahead: ReadAhead,
     splits: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
     fetch: F,
     queue: JobQueue<T>,
@@ -104,12 +37,11 @@ where
     Fut: Future<Output = Result<Vec<J>, Fault>> + Send + 'static,
     J: FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send + 'static,
 {
-    let (fetches, known) = (queue.fetches(), queue.fetches());
+    let (fetches, known, waits) = (queue.fetches(), queue.fetches(), queue.fetches());
     let splits = splits_known(splits, move |is_known| known.needs_lease(!is_known));
     Prefetch(tokio::spawn(async move {
-        let mut splits = pin!(admitted(budget_bytes, splits));
-        let (mut running, mut window) = (FuturesUnordered::new(), Window::new(budget_bytes as u64));
-        let mut idle_since = Instant::now();
+        let mut splits = pin!(ahead.admitted(splits));
+        let mut running = FuturesUnordered::new();
         // Splits that arrived before earlier ones, and the number of the next one to hand on.
         let (mut next, mut asked, mut more) = (0_u64, 0_u64, true);
         let mut early: BTreeMap<u64, Result<(Vec<J>, _), Fault>> = BTreeMap::new();
@@ -117,8 +49,7 @@ where
             tokio::select! {
                 biased;
                 Some((number, bytes, jobs)) = running.next() => {
-                    window.end(bytes);
-                    idle_since = Instant::now();
+                    ahead.end(bytes, waits.waited_for_store());
                     early.insert(number, jobs);
                     while let Some(jobs) = early.remove(&next) {
                         next += 1;
@@ -131,17 +62,14 @@ where
                         }
                     }
                 }
-                admitted = splits.next(), if more && window.has_room() && running.len() < AT_ONCE => {
+                admitted = splits.next(), if more && ahead.has_room() => {
                     let Some(admitted) = admitted else {
                         more = false;
                         continue;
                     };
                     let bytes = admitted.as_ref().map_or(0, |(bytes, ..)| *bytes);
                     more = admitted.is_ok();
-                    if running.is_empty() {
-                        window.idle(idle_since.elapsed());
-                    }
-                    window.begin(bytes);
+                    ahead.begin(bytes);
                     // A fetched split that waits for earlier ones is still under way.
                     let under_way = fetches.begin();
                     let fetching = admitted.map(|(_, what, permit)| fetch(what, permit));
@@ -173,36 +101,21 @@ fn splits_known<W>(
     })
 }
 
-/// The splits with their bytes and permits, each as soon as the budget allows.
-fn admitted<W: Send + 'static>(
-    budget_bytes: usize,
-    splits: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
-) -> impl Stream<Item = Result<(u64, W, BudgetPermit), Fault>> + Send {
-    let units = budget_bytes.div_ceil(UNIT).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize)) as u32;
-    let state = (Box::pin(splits), Arc::new(Semaphore::new(units as usize)));
-    stream::try_unfold(state, move |(mut splits, budget)| async move {
-        let acquire =
-            async |units| Arc::clone(&budget).acquire_many_owned(units).await.expect("the semaphore is never closed");
-        let mut permit = acquire(1).await;
-        let Some((bytes, what)) = splits.try_next().await? else {
-            return Ok(None);
-        };
-        let cost = bytes.div_ceil(UNIT as u64).clamp(1, u64::from(units)) as u32;
-        // Only this stream acquires permits, so the rest will become free.
-        permit.merge(acquire(cost - 1).await);
-        Ok(Some(((bytes, what, BudgetPermit(permit)), (splits, budget))))
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
-    use forebay_actors::StageCx;
+    use forebay_actors::{Adjustment, StageCx};
+    use object_store::memory::InMemory;
+    use object_store::{ObjectStoreExt, PutPayload};
     use tokio::sync::{mpsc::unbounded_channel, oneshot};
 
     use super::*;
     use crate::decode_pool::DecodePool;
+    use crate::options::ReadOptions;
+    use crate::read_ahead::AT_ONCE;
+    use crate::throttle::ThrottledStore;
 
     const MIB: u64 = 1 << 20;
 
@@ -214,7 +127,8 @@ mod tests {
         splits: impl Stream<Item = Result<(u64, u64), Fault>> + Send + 'static,
         budget: u64,
     ) -> (DecodePool<u64>, Prefetch, Under) {
-        let (pool, queue) = DecodePool::start(&StageCx::detached("t"), 1, 1 << 20).unwrap();
+        let cx = StageCx::detached("t");
+        let (pool, queue) = DecodePool::start(&cx, 1, 1 << 20).unwrap();
         let under = Under::default();
         let gates = Arc::clone(&under);
         let fetch = move |number: u64, permit: BudgetPermit| {
@@ -228,7 +142,8 @@ mod tests {
                 }])
             }
         };
-        let prefetch = start(budget as usize, splits, fetch, queue);
+        let options = ReadOptions { read_ahead_bytes: budget as usize, ..ReadOptions::default() };
+        let prefetch = start(ReadAhead::of(&cx, &options), splits, fetch, queue);
         (pool, prefetch, under)
     }
 
@@ -287,20 +202,101 @@ mod tests {
                 assert_eq!(pool.next().await.unwrap(), Some(number));
             }
         }
-        let mut window = Window::new(64 * MIB);
-        window.idle(Duration::MAX);
-        assert_eq!(window.bytes, FIRST_WINDOW);
     }
 
     #[tokio::test]
     async fn small_splits_are_fetched_side_by_side_and_come_in_order() {
         let (mut pool, _prefetch, under) = fetching(splits(200, MIB / 64), 64 * MIB);
-        assert_eq!(numbers(&under).await.len(), AT_ONCE);
-        for number in (0..AT_ONCE as u64).rev() {
+        assert_eq!(numbers(&under).await.len() as u64, AT_ONCE);
+        for number in (0..AT_ONCE).rev() {
             end(&under, number);
         }
-        for number in 0..AT_ONCE as u64 {
+        for number in 0..AT_ONCE {
             assert_eq!(pool.next().await.unwrap(), Some(number));
+        }
+    }
+
+    /// A run that takes all that a store gives, whose line has four gigabytes per second.
+    struct Reading {
+        cx: StageCx,
+        pool: DecodePool<u64>,
+        _prefetch: Prefetch,
+        store: Arc<ThrottledStore>,
+    }
+
+    impl Reading {
+        async fn start(options: &ReadOptions) -> Self {
+            let (memory, path) = (InMemory::new(), object_store::path::Path::from("a"));
+            memory.put(&path, PutPayload::from(vec![0; SPLIT as usize])).await.unwrap();
+            let store = ThrottledStore::new(Arc::new(memory), Duration::from_millis(1), Some(4_000_000_000));
+            let (store, cx) = (Arc::new(store), StageCx::detached("read"));
+            let (pool, queue) = DecodePool::start(&cx, 1, 1 << 20).unwrap();
+            let of = Arc::clone(&store);
+            let fetch = move |_: u64, permit: BudgetPermit| {
+                let (store, path) = (Arc::clone(&of), path.clone());
+                async move {
+                    store.get_range(&path, 0..SPLIT).await.map_err(|e| Fault::internal("fetched").because(e))?;
+                    drop(permit);
+                    // Nothing to decode: the source waits for the store all the time.
+                    Ok(Vec::<fn(&JobOutput<u64>) -> Result<(), Stop>>::new())
+                }
+            };
+            let prefetch = start(ReadAhead::of(&cx, options), splits(u64::MAX, SPLIT), fetch, queue);
+            Self { cx, pool, _prefetch: prefetch, store }
+        }
+
+        /// Reads on for so many seconds of the clock, which the test turns. Returns the bytes per second.
+        async fn read_for(&mut self, seconds: u64) -> f64 {
+            let before = self.store.counts().bytes();
+            assert!(tokio::time::timeout(Duration::from_secs(seconds), self.pool.next()).await.is_err());
+            (self.store.counts().bytes() - before) as f64 / seconds as f64
+        }
+    }
+
+    const SPLIT: u64 = 4 * MIB;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_becomes_slow_in_the_middle_gets_more_requests_at_once_and_the_report_says_why() {
+        let pinned = |bytes: u64| ReadOptions { read_ahead_bytes: bytes as usize, ..ReadOptions::default() };
+        let slow = Duration::from_millis(30);
+        let mut best: f64 = 0.0;
+        for budget in [64, 128, 256, 512, 1024] {
+            let mut reading = Reading::start(&pinned(budget * MIB)).await;
+            reading.store.set_latency(slow);
+            reading.read_for(2).await;
+            best = best.max(reading.read_for(5).await);
+        }
+        let most_read_ahead_bytes = 1 << 30;
+        let mut reading = Reading::start(&ReadOptions { most_read_ahead_bytes, ..pinned(64 * MIB) }).await;
+        // The line is full: twice the bytes under way do not help.
+        reading.read_for(5).await;
+        let [Adjustment { rolled_back: true, .. }] = reading.cx.adjustments()[..] else {
+            panic!("{:?}", reading.cx.adjustments())
+        };
+        assert!(reading.store.counts().live() <= 64 * MIB + SPLIT);
+        reading.store.set_latency(slow);
+        assert!(reading.read_for(1).await < 0.7 * best);
+        reading.read_for(5).await;
+        let settled = reading.cx.adjustments().len();
+        let found = reading.read_for(5).await;
+        assert!(found >= 0.9 * best, "{found} bytes per second, {best} with the best budget");
+        assert!(reading.store.counts().live() > 100 * MIB);
+        let made = reading.cx.adjustments();
+        assert_eq!(made.len(), settled, "{made:?}");
+        let kept = made.iter().find(|made| made.rows_per_second_after.is_some() && !made.rolled_back).unwrap();
+        let expected = "read 67.1 MB → 134.2 MB of read-ahead after 0 s: read waits for its store for 100% of the time";
+        assert!(kept.to_string().starts_with(expected), "{kept}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pinned_budget_and_a_process_without_memory_fetch_no_more() {
+        let none = ReadOptions { most_read_ahead_bytes: 1 << 30, memory_limit: Some(1), ..ReadOptions::default() };
+        for options in [ReadOptions::default(), none] {
+            let mut reading = Reading::start(&options).await;
+            reading.store.set_latency(Duration::from_millis(100));
+            reading.read_for(20).await;
+            assert!(reading.cx.adjustments().is_empty());
+            assert!(reading.store.counts().peak() <= 64 * MIB, "{}", reading.store.counts().peak());
         }
     }
 }

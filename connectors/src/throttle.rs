@@ -22,7 +22,8 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub struct ThrottledStore {
     inner: Arc<dyn ObjectStore>,
-    latency: Duration,
+    /// In nanoseconds.
+    latency: AtomicU64,
     bytes_per_second: Option<u64>,
     /// When the line is free again.
     line: Mutex<Option<Instant>>,
@@ -92,7 +93,20 @@ impl AsRef<[u8]> for Live {
 impl ThrottledStore {
     /// `bytes_per_second` of `None` is no limit.
     pub fn new(inner: Arc<dyn ObjectStore>, latency: Duration, bytes_per_second: Option<u64>) -> Self {
-        Self { inner, latency, bytes_per_second, line: Mutex::new(None), counts: Arc::default() }
+        let store = Self {
+            inner,
+            latency: AtomicU64::default(),
+            bytes_per_second,
+            line: Mutex::new(None),
+            counts: Arc::default(),
+        };
+        store.set_latency(latency);
+        store
+    }
+
+    /// Changes the latency of the requests from now on.
+    pub fn set_latency(&self, latency: Duration) {
+        self.latency.store(u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX), SeqCst);
     }
 
     /// The counts, also after the store was given away.
@@ -101,7 +115,7 @@ impl ThrottledStore {
     }
 
     async fn wait(&self, bytes: u64) {
-        let mut until = Instant::now() + self.latency;
+        let mut until = Instant::now() + Duration::from_nanos(self.latency.load(SeqCst));
         if let Some(rate) = self.bytes_per_second {
             let takes = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
             let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);

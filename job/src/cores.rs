@@ -8,7 +8,7 @@ use std::thread::available_parallelism;
 use forebay_actors::counted;
 use forebay_ps::MAX_SHARDS;
 
-use super::{Job, MOST_THREADS};
+use super::{Backend, Job, MOST_THREADS};
 
 /// On this many cores or fewer there is nothing to tune: everything has one thread, as the stages already use all cores.
 const FEW_CORES: usize = 2;
@@ -31,6 +31,11 @@ impl Job {
     /// 1,024.
     pub fn cores(&self) -> usize {
         self.pipeline.cores.or(available_parallelism().map_or(1, usize::from).min(MOST_THREADS)).max(1)
+    }
+
+    /// The memory limit of the process, in bytes, within which knobs grow; `None`: what the cgroup and the machine have free.
+    pub fn memory_limit(&self) -> Option<u64> {
+        self.pipeline.memory.map(|bytes| bytes.0 as u64)
     }
 
     /// Threads that decode at first.
@@ -115,6 +120,12 @@ impl Job {
         (share / processes.max(1)).max(1)
     }
 
+    /// Whether the threads of dense compute are tuned while the run goes on. The torch backend and own models have a fixed number.
+    pub fn tunes_dense_threads(&self) -> bool {
+        let is_auto = self.train.threads.or(0) == 0;
+        is_auto && self.train.backend == Backend::Native && self.cores() > FEW_CORES
+    }
+
     /// The stages whose replicas are tuned while the run goes on.
     pub fn tuned_stages(&self) -> Vec<String> {
         if self.cores() <= FEW_CORES {
@@ -152,6 +163,8 @@ mod tests {
         let job = job(&[&pinned[..], &["pipeline.cores=16"]].concat());
         assert_eq!((job.decode_threads(), job.shards(), job.dense_threads()), (3, 5, 7));
         assert_eq!((job.batch_stage(), job.tuned_stages()), (BatchStage::Plain, vec!["parse".to_owned()]));
+        assert!(!job.tunes_dense_threads() && !self::job(&["pipeline.cores=2"]).tunes_dense_threads());
+        assert!(self::job(&["pipeline.cores=3"]).tunes_dense_threads());
         assert_eq!(self::job(&["train.threads=0", "pipeline.cores=9"]).dense_threads(), 9);
     }
 

@@ -50,8 +50,10 @@ pub struct DataOptions {
     pub shuffle_rows: usize,
     /// Rows of a record batch, the unit in which rows are read and parsed. From 1 to 1048576.
     pub read_rows: usize,
-    /// Most bytes that are fetched ahead of decoding.
-    pub read_ahead: ByteSize,
+    /// Most bytes that are fetched ahead of decoding, for instance `256MiB`. Default: 64 MiB at first; more, up to 1 GiB and within the
+    /// free memory, while the run waits for its store and the store gives more if more is asked for at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_ahead: Option<ByteSize>,
     /// Most bytes that are decoded ahead of parsing.
     pub decode_ahead: ByteSize,
     /// Threads that decode. "auto": at first a quarter of `pipeline.cores`, at least 1 and at most 16; more, up to all cores, while
@@ -79,7 +81,7 @@ impl Default for DataOptions {
             shuffle: true,
             shuffle_rows: 65_536,
             read_rows: 8192,
-            read_ahead: ByteSize(64 << 20),
+            read_ahead: None,
             decode_ahead: ByteSize(64 << 20),
             decode_threads: Knob::AUTO,
             negatives: 1.0,
@@ -88,7 +90,21 @@ impl Default for DataOptions {
     }
 }
 
+/// Bytes that are fetched ahead at first and at most, if the job does not say how many.
+const FIRST_READ_AHEAD: usize = 64 << 20;
+const MOST_READ_AHEAD: usize = 1 << 30;
+
 impl DataOptions {
+    /// Bytes that are fetched ahead at first.
+    pub fn first_read_ahead(&self) -> usize {
+        self.read_ahead.map_or(FIRST_READ_AHEAD, |bytes| bytes.0)
+    }
+
+    /// Bytes that are fetched ahead at most, if the run waits for its store.
+    pub fn most_read_ahead(&self) -> usize {
+        self.read_ahead.map_or(MOST_READ_AHEAD, |bytes| bytes.0)
+    }
+
     /// Checks values, and `on_bad_row` instead of its own; the fault names the field.
     pub(super) fn check(&self, on_bad_row: &OnBadRow) -> Result<(), Fault> {
         if !(self.negatives > 0.0 && self.negatives <= 1.0) {

@@ -334,8 +334,8 @@ impl Job {
         (self.in_step() > 1).then_some(self.in_step() as u32)
     }
 
-    /// Whether the run goes on without trainers that are told to end, all but the first, which saves the model. Not with `train.sync`:
-    /// every step needs all trainers.
+    /// Whether the run goes on without trainers that are asked to shut down, all but the first, which saves the model. Not with
+    /// `train.sync`: every step needs all trainers.
     pub fn trainers_may_leave(&self) -> bool {
         self.placement.trainers > 1 && self.in_step() == 1
     }

@@ -42,7 +42,8 @@ pub struct TrainOptions {
     /// and `device` here, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transfers: Option<Transfers>,
-    /// Threads of dense compute. "auto" and 0 mean `pipeline.cores`. A number is at most 1024.
+    /// Threads of dense compute. "auto" and 0 mean `pipeline.cores` at first; the native backend gets fewer if other stages need the cores.
+    /// A number is at most 1024.
     pub threads: Knob,
     /// The least precision of matrix products in training steps, in the words of PyTorch's `set_float32_matmul_precision`: with "high", the
     /// native backend multiplies f32 numbers as sums of two bf16 numbers (16 of 24 bits) where the processor has a unit for it (AMX), and

@@ -51,6 +51,20 @@ pub trait DenseModel {
         Err(ModelError::Setting("this model cannot reduce its learning rate: leave reduce_lr_on_plateau out".into()))
     }
 
+    /// The threads that the model computes on, the caller's included. `None`, the default, if their number cannot change.
+    fn threads(&self) -> Option<usize> {
+        None
+    }
+
+    /// Computes on this many threads from the next call on. The results have the same bits.
+    ///
+    /// # Errors
+    /// [`ModelError::Setting`] for a number out of range, and, as by default, if the number cannot change; [`ModelError::Threads`] if the
+    /// threads cannot be started. The threads are then as before.
+    fn set_threads(&mut self, _threads: usize) -> Result<(), ModelError> {
+        Err(ModelError::Setting("this model cannot change its threads".into()))
+    }
+
     /// The number of trained values: the lengths of all parameters together. Buffers of a user's module (running means,
     /// for instance) are not counted; they come last in [`DenseModel::parameters`].
     fn flat_len(&self) -> usize;

@@ -112,12 +112,16 @@ fn weights_of_1_give_the_bits_of_values_without_weights() {
     }
 }
 
-/// Logits, loss, row gradients and parameters of a few steps, as bits. With bags, the values of the second step have weights.
-fn trace(spec: &ModelSpec, threads: usize, rows: usize, bags: bool) -> Vec<u64> {
-    let mut model = NativeModel::new(spec.clone(), DenseOptimizer::adam(1e-2), 5, threads).unwrap();
+/// Logits, loss, row gradients and parameters of three steps, each on its number of threads, as bits. With bags, the values of the
+/// second step have weights.
+fn trace(spec: &ModelSpec, threads: [usize; 3], rows: usize, bags: bool) -> Vec<u64> {
+    let mut model = NativeModel::new(spec.clone(), DenseOptimizer::adam(1e-2), 5, threads[0]).unwrap();
     let mut out = StepOutput::default();
     let mut bits = Vec::new();
     for step in 0..3 {
+        if model.threads() != Some(threads[step as usize]) {
+            model.set_threads(threads[step as usize]).unwrap();
+        }
         let batch = batch(spec, rows, 300, bags, step);
         let batch = if bags && step == 1 { batch.weighted(spec) } else { batch };
         model.train(&batch.view(), &mut out).unwrap();
@@ -181,10 +185,12 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
         (&many, 10_000, false),
         (&many_largest, 10_000, true),
     ] {
-        let alone = trace(spec, 1, rows, bags);
+        let alone = trace(spec, [1; 3], rows, bags);
         for threads in [1, 2, 3, 4, 5, 8, 16] {
-            assert!(trace(spec, threads, rows, bags) == alone, "{rows} rows on {threads} threads");
+            assert!(trace(spec, [threads; 3], rows, bags) == alone, "{rows} rows on {threads} threads");
         }
+        // The tuner changes the number between two steps.
+        assert!(trace(spec, [16, 3, 8], rows, bags) == alone, "{rows} rows on 16, 3 and 8 threads");
     }
 }
 

@@ -15,7 +15,7 @@
 //! 1. Uses of a finished model: [`scoring`](Model) (evaluation, prediction, vectors), `serving/` (answers requests), `export/` (ONNX,
 //!    numpy), `delta/` (changes between versions). `planning/`: how many machines a run needs.
 //! 2. [`roles`]: the processes of a cluster. `training/`: a [`Training`], from its job to its end, in one process or as a trainer.
-//! 3. `tuning/` (replicas), `analysis/` ([`Analysis`]: where the time went).
+//! 3. `tuning/` (replicas and threads), `analysis/` ([`Analysis`]: where the time went).
 //! 4. [`stages`]: what the processes do with batches.
 //! 5. `sampling/`: what a sample of rows decides. `sources/`: the rows of a job. `checkpointer/`: makes checkpoints during a run.
 //! 6. `evaluations/`: when a model is evaluated during training, and which model is kept.

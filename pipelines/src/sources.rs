@@ -131,7 +131,9 @@ pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
         shuffle: job.data.shuffle,
         seed: job.seed,
         window_rows,
-        read_ahead_bytes: job.data.read_ahead.0,
+        read_ahead_bytes: job.data.first_read_ahead(),
+        most_read_ahead_bytes: job.data.most_read_ahead(),
+        memory_limit: job.memory_limit(),
         decode_ahead_bytes: job.data.decode_ahead.0,
         decode_threads: job.decode_threads(),
         most_decode_threads: job.most_decode_threads(),
@@ -176,7 +178,7 @@ fn to_look_at(
 ) -> Result<(FileSource, Vec<FileColumn>, Format), Fault> {
     let (input, format) = input(job, context, paths)?;
     let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
-    let ahead = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, window_rows) };
+    let ahead = read_options(job, window_rows).without_ahead();
     let options = ReadOptions { epochs: 1, shuffle: false, ..ahead };
     let (columns, told) = (file_columns(job, format.format, names, shown)?, format.format);
     let source = FileSource::new(input, options, format, columns.clone()).hinting(column_hint(job, false));
@@ -253,7 +255,7 @@ pub(crate) fn train_rows(job: &Job, context: &Context) -> Option<u64> {
     if !format.format.tells_rows() {
         return None;
     }
-    let options = ReadOptions { epochs: 1, read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
+    let options = ReadOptions { epochs: 1, ..read_options(job, 0).without_ahead() };
     let columns = file_columns(job, format.format, job.columns.names(), Shown::Nothing).ok()?;
     let rows = on_own_thread("opening files", || {
         block_on(async {

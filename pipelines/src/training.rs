@@ -137,7 +137,7 @@ impl Training {
             let run = running.control();
             MeterSender::start(&session.member, move || run.snapshot())
         });
-        let tuning = TuningThread::of(&resources.job, running.control());
+        let tuning = TuningThread::of_training(&resources.job, running.control(), &resources.dense_threads);
         let reports_drained = false;
         Ok(RunningTraining { running, resources, checkpointer, evaluator, cuts, meters, tuning, reports_drained })
     }

@@ -146,7 +146,7 @@ fn rows_that_cannot_be_scored_end_the_run_at_first_and_are_missed_once_they_were
 
 /// Without an end of the tries, the run would go on for an hour.
 #[test]
-fn a_run_that_is_told_to_end_tries_no_more() {
+fn a_run_that_is_asked_to_shut_down_tries_no_more() {
     let (training, tries) = training(&["output.retry_for=1h"], |at| (at > 0).then(away));
     let ended = training.start().unwrap().wait_with(Duration::from_millis(5), |running| {
         if tries.load(Ordering::SeqCst) > 1 {

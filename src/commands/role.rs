@@ -123,7 +123,7 @@ impl RoleCommand {
             let service = SpanService { name, instance, tls_ca: config.security.tls_ca.clone() };
             args.start_spans(context, Some(&config.run), &service)?
         };
-        // A process that is told to end before it has joined joins nevertheless, to tell the others, which may wait for it.
+        // A process that is asked to shut down before it has joined joins nevertheless, to tell the others, which may wait for it.
         stop.has_begun();
         let ended = process.take_part(|process| match self.role {
             Role::Reader => {

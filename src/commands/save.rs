@@ -11,7 +11,7 @@ use crate::pipelines::model_folder::Manifest;
 use crate::pipelines::{Evaluation, Retries, RunEnd, Trained};
 use crate::stop::Stop;
 
-/// How long a run that was told to end retries: its supervisor may soon kill it.
+/// How long a run that was asked to shut down retries: its supervisor may soon kill it.
 const WHEN_TOLD: Duration = Duration::from_secs(10);
 
 /// The saved model: its manifest, and its evaluation if known.

@@ -24,7 +24,7 @@ pub(crate) struct Launched {
     pub(crate) resumes: usize,
 }
 
-/// The exit code of a run that was told to end, and has its checkpoint.
+/// The exit code of a run that was asked to shut down, and has its checkpoint.
 pub(crate) const DRAINED: i32 = 5;
 
 impl Launched {

@@ -1,5 +1,5 @@
-//! Chaos: a run of several processes, while one or all are killed or told to end, or one is stopped or cut off, at random times. A run that
-//! ends with a checkpoint is resumed. Every row must be trained on once in each epoch. With one trainer or `train.sync`, and
+//! Chaos: a run of several processes, while one or all are killed or asked to shut down, or one is stopped or cut off, at random times. A
+//! run that ends with a checkpoint is resumed. Every row must be trained on once in each epoch. With one trainer or `train.sync`, and
 //! `train.staleness = 0` or `{ exactly = k }`, the model must be that of an undisturbed run, to the bit. Jobs that do not promise the same
 //! bits train a table that counts rows: see [`Promise::Rows`].
 //!

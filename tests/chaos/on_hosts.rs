@@ -45,7 +45,7 @@ struct Process {
     rank: usize,
     child: Child,
     ended: Option<Instant>,
-    /// It was told to end, so it is started again also if it has ended with exit code 0.
+    /// It was asked to shut down, so it is started again also if it has ended with exit code 0.
     told: bool,
     /// It has ended with exit code 0.
     done: bool,

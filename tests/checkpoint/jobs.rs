@@ -175,7 +175,7 @@ impl Job {
         self.stop_after(checkpoint, flags, &[], Signal::KILL, None)
     }
 
-    /// The same with further settings, and the run is told to end.
+    /// The same with further settings, and the run is asked to shut down.
     pub(crate) fn drain_after(&self, checkpoint: u64, flags: &[&str], more: &[&str]) -> String {
         self.stop_after(checkpoint, flags, more, Signal::TERM, Some(5))
     }

@@ -206,7 +206,7 @@ fn exact_staleness_goes_on_with_another_number_of_shards_and_after_a_drain() {
 #[test]
 fn a_drained_run_leaves_a_checkpoint_and_no_model() {
     let job = Job::new("parquet", &["checkpoint.rows=1000000000"]);
-    // A run that is told to end just after it has printed its plan may not have begun.
+    // A run that is asked to shut down just after it has printed its plan may not have begun.
     let mut runs = (0..20).map(|_| {
         let running = job.start_with(&[], &[ENDLESS]);
         running.until_said("push: sink");

@@ -57,7 +57,7 @@ fn one_of_two_runs_in_a_folder_makes_no_more_checkpoints_and_says_so() {
 
 /// A bug: it ended at once, and all that it had trained was lost.
 #[test]
-fn the_one_that_makes_no_more_checkpoints_saves_its_model_when_it_is_told_to_end() {
+fn the_one_that_makes_no_more_checkpoints_saves_its_model_when_it_is_asked_to_shut_down() {
     let job = Job::new("parquet", &[ENDLESS, "checkpoint.rows=4000"]);
     job.kill_after(2, &[]);
     let before = job.rows_of_newest();

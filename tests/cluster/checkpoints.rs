@@ -291,8 +291,8 @@ fn a_trainer_that_stands_still_holds_up_no_other_for_long() {
     });
 }
 
-/// A trainer that the run cannot do without is told to end: the run makes one more checkpoint over all of them, ends with exit code 5, and
-/// goes on later.
+/// A trainer that the run cannot do without is asked to shut down: the run makes one more checkpoint over all of them, ends with exit code
+/// 5, and goes on later.
 #[test]
 fn two_trainers_that_are_drained_leave_a_checkpoint() {
     in_time(|_| {
@@ -418,7 +418,7 @@ fn a_drain_outlives_a_new_attempt() {
         let mut run = Run::local(&settings);
         run.start(&NAMES);
         run.until_said("trainer 0", "INFO checkpoint ");
-        // The ps stands still, so that the last checkpoint cannot be made, and the process that was told to end dies.
+        // The ps stands still, so that the last checkpoint cannot be made, and the process that was asked to shut down dies.
         run.hold("ps 1");
         run.signal("reader 0", rustix::process::Signal::STOP);
         run.signal("trainer 0", rustix::process::Signal::TERM);

@@ -83,7 +83,7 @@ fn a_launch_that_drains_while_a_process_waits_to_be_started_again_starts_it() {
 
 /// A bug: `launch` waited for ten minutes. No process starts such a ps again.
 #[test]
-fn a_ps_that_is_told_to_end_before_it_has_joined_ends_a_launch_as_drained() {
+fn a_ps_that_is_asked_to_shut_down_before_it_has_joined_ends_a_launch_as_drained() {
     in_time(|_| {
         let folder = tempfile::tempdir().unwrap();
         let mut run = start(&settings(folder.path(), &TWO), &[]);
@@ -96,7 +96,7 @@ fn a_ps_that_is_told_to_end_before_it_has_joined_ends_a_launch_as_drained() {
         run.until("ps 1 has ended", |_| (!told.runs()).then_some(()));
         coordinator.signal(Signal::CONT);
         let Ended { code, log } = run.ended("launch");
-        if !log.contains("ps 1 was told to end before the run began") {
+        if !log.contains("ps 1 was asked to shut down before the run began") {
             over_too_soon(&log);
         }
         assert_eq!(code, Some(5), "{log}");

@@ -1,4 +1,4 @@
-//! Readers and runs that are told to end while their leases are long: they finish the windows that they have begun. And runs
+//! Readers and runs that are asked to shut down while their leases are long: they finish the windows that they have begun. And runs
 //! that cannot go on: processes that wait for others hear it.
 
 use std::net::TcpListener;
@@ -52,7 +52,7 @@ fn a_drain_ends_after_the_windows_that_a_trainer_which_reads_has_begun() {
 }
 
 #[test]
-fn a_reader_told_to_end_gives_the_rest_of_its_lease_to_another() {
+fn a_reader_asked_to_shut_down_gives_the_rest_of_its_lease_to_another() {
     in_time(|_| {
         let settings = job(ROWS / 8, &["train.batch_rows=32", "placement.readers=2", "placement.ps=1"]);
         let mut run = Run::local(&settings);
@@ -74,7 +74,7 @@ fn a_reader_told_to_end_gives_the_rest_of_its_lease_to_another() {
 
 /// A bug: one gave its windows back, and the other waited until the trainer would take later ones that it had begun.
 #[test]
-fn readers_that_are_all_told_to_end_leave_and_another_one_reads_the_rest() {
+fn readers_that_are_all_asked_to_shut_down_leave_and_another_one_reads_the_rest() {
     in_time(|_| {
         let settings = job(ROWS / 4, &["train.batch_rows=32", "placement.readers=2", "placement.ps=1"]);
         let mut run = Run::local(&settings);
@@ -135,7 +135,7 @@ fn a_process_that_waits_for_the_coordinator_ends_when_it_is_told_to() {
         run.start(&[name]);
         run.until_said(name, "the coordinator at");
         run.signal(name, Signal::TERM);
-        run.end_with(name, 5, "was told to end before the run began");
+        run.end_with(name, 5, "was asked to shut down before the run began");
     }
 }
 
@@ -146,7 +146,7 @@ fn a_process_that_waits_for_others_ends_when_it_is_told_to() {
     run.start(&["ps 0", "reader 0"]);
     run.until_said("reader 0", "waiting for trainer 0");
     run.signal("reader 0", Signal::TERM);
-    run.end_with("reader 0", 5, "was told to end before the run began");
+    run.end_with("reader 0", 5, "was asked to shut down before the run began");
     // The others wait for another one.
     run.start(&["trainer 0", "reader 0@again"]);
     let logs = run.end_well(&["trainer 0", "ps 0", "reader 0@again"]);
@@ -166,7 +166,7 @@ fn a_process_that_waits_for_others_ends_when_it_is_told_to() {
 /// A bug: it tried for `placement.timeout_seconds`, ten minutes, and all others waited for it. `launch` had such a ps when it had no file
 /// descriptors left for connections.
 #[test]
-fn a_trainer_that_does_not_reach_a_ps_ends_with_the_run_that_is_told_to_end() {
+fn a_trainer_that_does_not_reach_a_ps_ends_with_the_run_that_is_asked_to_shut_down() {
     let settings = job(ROWS / 8, &["train.batch_rows=32", "placement.ps=2"]);
     for told in ["trainer 0", "ps 1"] {
         let mut run = Run::local(&settings);
@@ -177,7 +177,7 @@ fn a_trainer_that_does_not_reach_a_ps_ends_with_the_run_that_is_told_to_end() {
         run.until_said("trainer 0", "waiting for table `embedding` on ps 1");
         run.signal(told, Signal::TERM);
         for name in ["trainer 0", "ps 0", "ps 1"] {
-            run.end_with(name, 5, "trainer 0 was told to end before it had reached the ps");
+            run.end_with(name, 5, "trainer 0 was asked to shut down before it had reached the ps");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Processes are killed, cut off or told to end: every row is trained on once, or all processes end and say why.
+//! Processes are killed, cut off or asked to shut down: every row is trained on once, or all processes end and say why.
 //!
 //! With `staleness = 0` the model is compared, too: one row lost or doubled changes its bits.
 
@@ -282,7 +282,7 @@ fn a_resumed_trainer_whose_rank_was_restarted_ends() {
 }
 
 #[test]
-fn a_reader_told_to_end_leaves_and_the_others_go_on() {
+fn a_reader_asked_to_shut_down_leaves_and_the_others_go_on() {
     in_time(|_| {
         let settings = settings(&["placement.readers=2", "placement.ps=1", LONG_LEASE]);
         let mut run = Run::local(&settings);

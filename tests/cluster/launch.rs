@@ -123,7 +123,7 @@ fn everything_that_a_launch_prints_is_json_if_it_is_asked_to() {
     assert!(lines.iter().any(|line| line["process"] == "reader 0" && line["read"].is_object()), "{log}");
 }
 
-/// A bug: the coordinator waited ten seconds for processes that had looked for themselves, and was told to end.
+/// A bug: the coordinator waited ten seconds for processes that had looked for themselves, and was asked to shut down.
 #[test]
 fn a_launch_that_resumes_a_run_which_has_ended_starts_no_process() {
     let checkpoints = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! One of several trainers is told to end: it leaves, and the run goes on. A later process of its rank joins again. A run does not wait
-//! long for a trainer that it can do without.
+//! One of several trainers is asked to shut down: it leaves, and the run goes on. A later process of its rank joins again. A run does not
+//! wait long for a trainer that it can do without.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::supervise::child;
 const ROWS: u64 = 400_000;
 
 /// What a trainer says that has left.
-const LEFT: &str = "trainer 1 was told to end and has left the run, which goes on without it";
+const LEFT: &str = "trainer 1 was asked to shut down and has left the run, which goes on without it";
 
 /// A job of two trainers, with readers and checkpoints or without. A later try of [`in_time`] has more epochs.
 fn settings(folder: &Path, readers: u32, checkpoints: bool, number: u64) -> Vec<String> {
@@ -67,7 +67,7 @@ fn until_another_checkpoint(run: &mut Run) {
 const ALL: [(u32, bool); 4] = [(0, false), (0, true), (2, false), (2, true)];
 
 #[test]
-fn a_trainer_that_is_told_to_end_leaves_and_the_run_goes_on() {
+fn a_trainer_that_is_asked_to_shut_down_leaves_and_the_run_goes_on() {
     for (readers, checkpoints) in ALL {
         in_time(|number| {
             let folder = tempfile::tempdir().unwrap();
@@ -100,7 +100,7 @@ fn a_trainer_that_has_left_joins_again_without_a_new_attempt() {
             until_it_trains(&mut run, checkpoints);
             run.signal("trainer 1", Signal::TERM);
             // Kubernetes starts another while this one leaves.
-            run.until_said("ps 0", "trainer 1 was told to end and leaves");
+            run.until_said("ps 0", "trainer 1 was asked to shut down and leaves");
             run.start(&["trainer 1@again"]);
             run.end_with("trainer 1", 5, LEFT);
             let mut rest = names(readers);
@@ -145,7 +145,7 @@ fn a_trainer_joins_again_when_the_checkpoint_that_the_run_went_on_from_is_gone()
 
 /// As Kubernetes and Slurm tell all processes to end within a moment.
 #[test]
-fn a_run_whose_trainers_are_all_told_to_end_drains_in_whatever_order_they_hear_it() {
+fn a_run_whose_trainers_are_all_asked_to_shut_down_drains_in_whatever_order_they_hear_it() {
     for (readers, checkpoints) in ALL {
         for order in [["trainer 1", "trainer 0"], ["trainer 0", "trainer 1"]] {
             in_time(|number| {

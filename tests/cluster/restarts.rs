@@ -119,7 +119,7 @@ fn the_coordinator_may_be_started_again_after_the_last_row() {
 
 /// A bug: the trainer ignored the signal until it was killed, and when it was started again, all rows were trained on again.
 #[test]
-fn a_trainer_that_is_told_to_end_while_the_first_one_saves_leaves_and_may_come_back() {
+fn a_trainer_that_is_asked_to_shut_down_while_the_first_one_saves_leaves_and_may_come_back() {
     in_time(|_| {
         let (train, eval) =
             (format!("data.train={}", rows(12_000).display()), format!("data.eval={}", rows(48_000).display()));

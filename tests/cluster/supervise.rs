@@ -378,9 +378,9 @@ fn fill(pipe: &std::io::PipeWriter) {
     fcntl_setfl(pipe, flags).unwrap();
 }
 
-/// A bug: a process that had been told to end took the signal that `launch` passes on for a second one, and ended at once.
+/// A bug: a process that had been asked to shut down took the signal that `launch` passes on for a second one, and ended at once.
 #[test]
-fn a_launch_that_is_told_to_end_after_one_of_its_processes_saves_what_is_trained() {
+fn a_launch_that_is_asked_to_shut_down_after_one_of_its_processes_saves_what_is_trained() {
     in_time(|_| {
         for victim in ["reader 0", "trainer 0", "ps 0"] {
             let mut run = start(&job(ROWS, &ENDLESS), &[]);
@@ -399,7 +399,7 @@ fn a_launch_that_is_told_to_end_after_one_of_its_processes_saves_what_is_trained
 }
 
 #[test]
-fn a_launch_that_is_told_to_end_before_its_run_begins_has_the_exit_code_of_a_drain() {
+fn a_launch_that_is_asked_to_shut_down_before_its_run_begins_has_the_exit_code_of_a_drain() {
     for wait in [0, 30, 60, 100, 150, 250, 400, 700] {
         let mut run = start(&job(ROWS, &ENDLESS), &[]);
         let begun = Instant::now();

@@ -1,5 +1,5 @@
-//! A run of several processes that is told to end while its last checkpoint cannot be written: its model is saved as in a drained run
-//! without checkpoints, and all processes end with the fault.
+//! A run of several processes that is asked to shut down while its last checkpoint cannot be written: its model is saved as in a drained
+//! run without checkpoints, and all processes end with the fault.
 
 use std::fs;
 use std::path::Path;

@@ -56,14 +56,14 @@ fn told_to_end_while_its_checkpoint_hangs(command: &str, more: &[&str], least: u
 
 /// A bug: the drain was not noticed, and the run trained on until its last row.
 #[test]
-fn a_run_that_is_told_to_end_while_its_checkpoint_hangs_saves_its_model() {
+fn a_run_that_is_asked_to_shut_down_while_its_checkpoint_hangs_saves_its_model() {
     let Some(text) = told_to_end_while_its_checkpoint_hangs("train", &[], 10_000) else { return };
     assert!(text.contains("the run ends without it") && text.contains(HANGS), "{text}");
 }
 
 /// A bug: the run waited for the ps, which wait for the disk.
 #[test]
-fn a_launch_that_is_told_to_end_while_its_ps_cannot_write_saves_its_model() {
+fn a_launch_that_is_asked_to_shut_down_while_its_ps_cannot_write_saves_its_model() {
     let windows = "data.shuffle_rows=1000";
     let one = ["placement.readers=1", "placement.ps=2", windows];
     let two = ["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.staleness=4", windows];
@@ -84,7 +84,7 @@ const EXACT: [&str; 6] = [
 ];
 
 #[test]
-fn a_launch_that_is_told_to_end_while_its_trainers_stand_still_for_a_checkpoint_that_hangs_saves_its_model() {
+fn a_launch_that_is_asked_to_shut_down_while_its_trainers_stand_still_for_a_checkpoint_that_hangs_saves_its_model() {
     let Some(text) = told_to_end_while_its_checkpoint_hangs("launch", &EXACT, 1000) else { return };
     // The coordinator gives the cut up at the same time.
     assert!([HANGS, "the store did not take the gradients"].iter().any(|why| text.contains(why)), "{text}");

@@ -86,7 +86,7 @@ impl Resumes {
 impl Case for Resumes {
     fn prepare(&self, folder: &Path) -> Command {
         common::parquet(folder, 0, ROWS);
-        // The run is told to end once it has a checkpoint, however fast the machine is.
+        // The run is asked to shut down once it has a checkpoint, however fast the machine is.
         let mut run = common::Background::start(&mut Self::train(folder, 100_000));
         common::until("the run makes a checkpoint", || {
             assert!(run.is_running(), "{}", run.output());

@@ -29,7 +29,7 @@ pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The files of a crate by module path: `[]` is the root, `["commands", "train"]` is `commands/train.rs`. The text is code alone.
+/// The files of a crate by module path: `[]` is the root, `["commands", "train"]` is `commands/train/mod.rs`. The text is code alone.
 /// The root of the program, `main.rs`, is left out where there is a `lib.rs`, and so are modules that stand under `#[cfg(test)]`.
 pub(crate) fn modules(name: &str) -> BTreeMap<Vec<String>, (String, String)> {
     let src = root().join(name).join("src");

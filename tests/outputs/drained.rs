@@ -1,4 +1,5 @@
-//! A run that is told to end while its last checkpoint cannot be written: its model is saved as in a drained run without checkpoints.
+//! A run that is asked to shut down while its last checkpoint cannot be written: its model is saved as in a drained run without
+//! checkpoints.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ fn started(dir: &Path, checkpoints: &Path, more: &[&str]) -> Background {
 }
 
 /// Tells the run to end once one of its checkpoints has failed. `prevents` is called until then.
-fn told_to_end(run: Background, mut prevents: impl FnMut()) -> (Option<i32>, String) {
+fn asked_to_shut_down(run: Background, mut prevents: impl FnMut()) -> (Option<i32>, String) {
     common::until("a checkpoint fails", || {
         prevents();
         run.output().contains("a checkpoint failed, and the run goes on")
@@ -44,7 +45,7 @@ fn the_model_is_saved_if_the_disk_of_the_checkpoints_is_full() {
     let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
     let (checkpoints, partial) = (disk.0.join("checkpoints"), dir.path().join("model.partial"));
     let run = started(dir.path(), &checkpoints, &[]);
-    let ended = told_to_end(run, || disk.fill_up());
+    let ended = asked_to_shut_down(run, || disk.fill_up());
     let saved = format!("without a checkpoint of them; their model is saved at {}, and", partial.display());
     let words =
         ["the last checkpoint failed, and is tried again", "the last checkpoint is not written", "the disk is full"];
@@ -71,7 +72,7 @@ fn replace_by_file(folder: &Path) {
 fn drained_without_folder(dir: &Path, on_drain: &str) -> (Option<i32>, String) {
     let checkpoints: PathBuf = dir.join("checkpoints");
     let run = started(dir, &checkpoints, &[&format!("output.on_drain={on_drain}")]);
-    told_to_end(run, || replace_by_file(&checkpoints))
+    asked_to_shut_down(run, || replace_by_file(&checkpoints))
 }
 
 #[test]

@@ -106,8 +106,8 @@ fn a_model_whose_disk_is_unmounted_during_the_run_is_saved_elsewhere_and_not_on_
     assert_eq!(training(&dir.path().join("model.rescued")).ended, RunEnd::Drained);
 }
 
-/// A run that keeps its best model on a disk which is unmounted before the run is told to end. Returns also the dense parameters that were
-/// kept, and the folder that has the files of the disk.
+/// A run that keeps its best model on a disk which is unmounted before the run is asked to shut down. Returns also the dense parameters
+/// that were kept, and the folder that has the files of the disk.
 fn best_model_on_an_unmounted_disk(dir: &Path, more: &[&str]) -> Option<(Background, Vec<Vec<u8>>, Disk)> {
     let store = Disk::mount(dir.join("store"))?;
     let point = dir.join("disk");

@@ -234,7 +234,7 @@ fn a_process_that_is_killed_or_has_lost_something_is_started_again_in_its_place(
         }
     }
     assert_eq!(slurm.all_run(3), before, "no task has ended");
-    // One that is told to end is not started again.
+    // One that is asked to shut down is not started again.
     signal(&start(&run, "reader-0", 4), "-TERM");
     drained_once(&run, "reader-0");
     wait_until("its task has ended", || (slurm.tasks().len() == 2).then_some(()));

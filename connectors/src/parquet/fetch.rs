@@ -13,7 +13,7 @@ use parquet::file::reader::{ChunkReader, Length};
 
 use super::footer::Footer;
 use super::pages::{self, Pages};
-use crate::prefetch::BudgetPermit;
+use crate::read_ahead::BudgetPermit;
 use crate::requests::coalesce;
 
 /// Reads the wanted columns of some rows of a row group: all of it, or their pages if the file says where they are. `in_pieces`: the rows

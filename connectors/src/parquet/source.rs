@@ -19,7 +19,8 @@ use crate::input::Input;
 use crate::lease::{Leases, total_rows};
 use crate::next_rows;
 use crate::options::ReadOptions;
-use crate::prefetch::{self, BudgetPermit, Prefetch};
+use crate::prefetch::{self, Prefetch};
+use crate::read_ahead::{BudgetPermit, ReadAhead};
 use crate::row_places::RowPlaces;
 use crate::rows::{Rows, batch_bytes};
 use crate::typed_splits::{self, FilePart, fingerprint_of};
@@ -181,6 +182,7 @@ impl Source for ParquetSource {
             (cost, Decode { footer, group, before, part, batch_rows, pieces })
         });
         let (pool, queue) = DecodePool::of(cx, options)?;
+        let ahead = ReadAhead::of(cx, options);
         let cx = cx.clone();
         let fetch = move |decode: Decode, mut permit: BudgetPermit| {
             let cx = cx.clone();
@@ -201,7 +203,7 @@ impl Source for ParquetSource {
                 Ok(decode.cut(fetched.finds_rows).map(job).collect())
             }
         };
-        let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
+        let prefetch = prefetch::start(ahead, splits_to_read, fetch, queue);
         self.running = Some((pool, prefetch));
         Ok(())
     }

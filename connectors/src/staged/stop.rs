@@ -1,4 +1,4 @@
-//! A folder whose writing can be stopped, for a program that is told to end: what was written so far is removed.
+//! A folder whose writing can be stopped, for a program that is asked to shut down: what was written so far is removed.
 
 use std::fmt::Display;
 use std::sync::Arc;

@@ -20,7 +20,8 @@ use crate::decode_pool::{DecodePool, JobOutput};
 use crate::lease::{Leases, fingerprint, total_rows};
 use crate::next_rows;
 use crate::options::ReadOptions;
-use crate::prefetch::{self, BudgetPermit, Prefetch};
+use crate::prefetch::{self, Prefetch};
+use crate::read_ahead::{BudgetPermit, ReadAhead};
 use crate::rows::{Rows, WindowMark};
 use crate::window::Numbered;
 
@@ -165,7 +166,7 @@ impl Source for SyntheticSource {
                 }])
             }
         };
-        let prefetch = prefetch::start(self.options.read_ahead_bytes, splits_to_read.try_flatten(), make, queue);
+        let prefetch = prefetch::start(ReadAhead::of(cx, &self.options), splits_to_read.try_flatten(), make, queue);
         self.running = Some((pool, prefetch));
         Ok(())
     }

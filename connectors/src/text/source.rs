@@ -25,7 +25,8 @@ use crate::identity;
 use crate::input::Input;
 use crate::lease::{DataPlan, Leases, PlanCheck, fingerprint, wanted};
 use crate::options::ReadOptions;
-use crate::prefetch::{self, BudgetPermit, Prefetch};
+use crate::prefetch::{self, Prefetch};
+use crate::read_ahead::{BudgetPermit, ReadAhead};
 use crate::rows::Rows;
 
 /// Bytes of a split of a plain file: about 17,000 rows of Criteo's logs.
@@ -322,6 +323,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             }
         });
         let (pool, queue) = DecodePool::of(cx, &options)?;
+        let ahead = ReadAhead::of(cx, &options);
         let (format, cx) = (Arc::clone(&self.format), cx.clone());
         let fetch = move |(text, range): (TextSplit, Range<u64>), permit: BudgetPermit| {
             // Counted at the request: a compressed file comes in pieces, as fast as it is parsed.
@@ -330,7 +332,7 @@ impl<F: LineFormat> Source for TextSource<F> {
             let fetched = fetch(text, move || format.parser(&head, rows), range, permit);
             fetched.map_ok(|job| vec![job])
         };
-        let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
+        let prefetch = prefetch::start(ahead, splits_to_read, fetch, queue);
         self.running = Some((pool, prefetch));
         Ok(())
     }

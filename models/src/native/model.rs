@@ -390,6 +390,15 @@ impl DenseModel for NativeModel {
         Ok(())
     }
 
+    fn threads(&self) -> Option<usize> {
+        Some(self.workers.threads())
+    }
+
+    fn set_threads(&mut self, threads: usize) -> Result<(), ModelError> {
+        self.workers = Workers::new(threads)?;
+        Ok(())
+    }
+
     fn reduce_lr(&mut self, reduction: LrReduction) -> Result<(), ModelError> {
         self.block.reduce_lr(reduction);
         Ok(())

@@ -202,10 +202,11 @@ fn knob<'a>(
             let n = job.decode_threads();
             more(n).map(|m| ("data.decode_threads".into(), m.to_string(), part("decode", n as f64 / m as f64)))
         }
-        (_, _, Some("store")) => {
-            let twice = ByteSize(job.data.read_ahead.0.saturating_mul(2));
-            Some(("data.read_ahead".into(), format!("\"{twice}\""), part("store", 0.5)))
-        }
+        // Without a number in the job, the source fetches more ahead by itself if that helps.
+        (_, _, Some("store")) => job.data.read_ahead.map(|bytes| {
+            let twice = ByteSize(bytes.0.saturating_mul(2));
+            ("data.read_ahead".into(), format!("\"{twice}\""), part("store", 0.5))
+        }),
         (_, COMPUTE, None) if job.train.backend == Backend::Native => {
             let n = job.dense_threads();
             (n < cores).then(|| (THREADS.into(), cores.to_string(), itself(n as f64 / cores as f64)))
@@ -266,7 +267,7 @@ pub(super) fn store_rate(limit: &Limit, processes: &[&ProcessReport], job: &Job)
         processes.iter().filter(of_limit).filter_map(|process| Some((process, process.stage(&limit.name)?)));
     let (bytes, seconds) =
         waiting.next().map(|(process, stage)| (stage.bytes_fetched as f64, process.report.wall.as_secs_f64()))?;
-    let holds = job.data.read_ahead.0 as f64;
+    let holds = job.data.first_read_ahead() as f64;
     (bytes > 0.0 && bytes <= holds * seconds.max(1.0)).then(|| bytes / seconds.max(1e-3))
 }
 

@@ -12,7 +12,7 @@ use crate::metrics::process_report::ProcessReport;
 pub(super) const SHARDS: &str = "shards";
 
 /// The stage of dense compute.
-pub(super) const COMPUTE: &str = "train";
+pub(crate) const COMPUTE: &str = "train";
 
 /// How occupied a stage is in the process where it is most.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::advice::Change;
 pub use self::limit::{Certainty, Limit, LimitKind};
-use self::load::COMPUTE;
+pub(crate) use self::load::COMPUTE;
 pub use self::load::{BusyCores, Load};
 use crate::metrics::process_report::ProcessReport;
 

@@ -113,10 +113,12 @@ fn more_read_ahead_is_not_advised_if_the_store_gives_less_in_a_second() {
 
 #[test]
 fn a_limit_that_a_change_does_not_move_is_the_limit_still() {
-    let fast = analysis(&[with(at_store(100 << 30))]);
+    let fast = analysis_of(&[with(at_store(100 << 30))], "data.read_ahead = '64MiB'");
     assert_eq!(fast.store_rate, None);
     let said = "data.read_ahead = \"128MiB\" would make it about 1.8 times as fast, with the limit still at read";
     assert!(fast.to_string().ends_with(said), "{fast}");
+    let grows = analysis(&[with(at_store(100 << 30))]);
+    assert_eq!(change(&grows), None, "the source fetches more ahead by itself: {grows}");
 }
 
 #[test]
@@ -132,7 +134,8 @@ fn each_stage_in_turn_is_named_with_the_field_that_gives_it_more() {
     ];
     for (limiting, bound, expected) in cases {
         let name = limiting.name.clone();
-        let analysis = analysis_of(&[with(limiting)], "train.threads = 8\ndata.decode_threads = 1");
+        let analysis =
+            analysis_of(&[with(limiting)], "train.threads = 8\ndata.decode_threads = 1\ndata.read_ahead = '64MiB'");
         let limit = analysis.limit.as_ref().unwrap();
         assert_eq!((limit.name.as_str(), limit.bound(), analysis.certainty), (&*name, Some(bound), Certainty::Sure));
         assert_eq!(change(&analysis), expected, "{analysis}");

@@ -78,8 +78,8 @@ mod tests {
         let said = fault.to_string();
         assert!(fault.domain == Domain::External && said.contains("is not mounted any more"), "{said}");
         assert!(said.contains(&format!("a disk at {} when checkpoint 3 was made", point.display())), "{said}");
-        let told = || Some(Fault::external("it was told to end"));
-        assert_eq!(wait(&read, &model, &told).unwrap_err().to_string(), "it was told to end");
+        let told = || Some(Fault::external("it was asked to shut down"));
+        assert_eq!(wait(&read, &model, &told).unwrap_err().to_string(), "it was asked to shut down");
         wait(&read, &other, &|| None).unwrap();
         std::fs::create_dir_all(point.join("models")).unwrap();
         wait(&read, &model, &|| None).unwrap();

@@ -109,7 +109,7 @@ impl Drain {
         if !self.saves_model {
             let lost = "the last checkpoint failed, and the job saves no model of a drained run: what was trained on since the checkpoint \
                         before is lost, and --resume goes on from that one or begins anew";
-            // The run was told to end, so nothing must start it again.
+            // The run was asked to shut down, so nothing must start it again.
             return self.control.kill(Fault::external(lost).because(fault).kind(FaultKind::Unsaved));
         }
         let mut given_up = self.given_up();

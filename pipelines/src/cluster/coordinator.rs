@@ -224,7 +224,8 @@ impl Coordinator {
         self.state.lock().has_ended(role, rank);
     }
 
-    /// The process of the coordinator was told to end before it has joined: the run drains, and the process of this place ends with it.
+    /// The process of the coordinator was asked to shut down before it has joined: the run drains, and the process of this place ends with
+    /// it.
     pub(super) fn drain_before_join(&self, role: Role, rank: u32) {
         let mut state = self.state.lock();
         state.begin_drain();
@@ -319,9 +320,9 @@ impl Handler for Coordinator {
             action("cut", "a trainer asks whether it must stop for a checkpoint, and reports that it has"),
             action("lead_cut", "the first trainer stops all trainers for a checkpoint, and lets them go on"),
             action("fail", "a member cannot go on"),
-            action("gone", "a process that was told to end does so before it has joined"),
+            action("gone", "a process that was asked to shut down does so before it has joined"),
             action("processes_ended", "the program that starts the processes says which have ended for good"),
-            action("leaving", "a trainer that was told to end asks whether the run goes on without it"),
+            action("leaving", "a trainer that was asked to shut down asks whether the run goes on without it"),
             action("leave", "a member ends"),
             action("drain", "readers begin no more windows"),
             action(
@@ -434,7 +435,7 @@ mod tests {
         let RunPhase::Failed(failure) = fails.state.lock().status().phase else { panic!("the run has not failed") };
         assert!(failure.kind == FaultKind::Unsaved && failure.message.contains("has no checkpoint now"), "{failure:?}");
         let stops = waits();
-        assert_eq!((find(&stops, true), stops.lacks_origin()), (Ok(()), true), "it was told to end");
+        assert_eq!((find(&stops, true), stops.lacks_origin()), (Ok(()), true), "it was asked to shut down");
     }
 
     #[tokio::test]

@@ -256,14 +256,14 @@ impl Member {
         Self::cannot_start(peer, id.role, id.rank, id.attempt, fault).await
     }
 
-    /// Says that a process that was told to end does so before it has joined, unless the coordinator does not answer at once.
+    /// Says that a process that was asked to shut down does so before it has joined, unless the coordinator does not answer at once.
     pub(super) async fn gone(peer: &Peer, process: &ProcessRequest) {
         if let Err(fault) = peer.action::<_, ()>("coordinator.gone", process, GONE_DEADLINE).await {
             tracing::debug!(%fault, "the coordinator could not be told that this process ends");
         }
     }
 
-    /// Asks whether this process, which was told to end, may leave while the run goes on. Else the run must drain.
+    /// Asks whether this process, which was asked to shut down, may leave while the run goes on. Else the run must drain.
     pub(super) async fn leaving(&self) -> Result<bool, Fault> {
         self.request("leaving", &MemberRequest { member: self.inner.id }).await
     }

@@ -35,10 +35,10 @@ use crate::context::Context;
 /// The coordinator's default port.
 pub const DEFAULT_PORT: u16 = 7600;
 
-/// A process that was told to end, and took part in an earlier attempt, asks for this long how the run has ended.
+/// A process that was asked to shut down, and took part in an earlier attempt, asks for this long how the run has ended.
 const END_OF_THE_RUN: Duration = Duration::from_secs(3);
 
-/// A process that does not reach a ps or a trainer goes on trying for this long after the process, or the run, was told to end.
+/// A process that does not reach a ps or a trainer goes on trying for this long after the process, or the run, was asked to shut down.
 pub(crate) const UNREACHED: Duration = Duration::from_secs(5);
 
 /// The place of one process in a run.
@@ -76,7 +76,7 @@ impl ProcessConfig {
         self.role == first && self.rank == 0
     }
 
-    /// Whether the run goes on without this trainer, if it is told to end.
+    /// Whether the run goes on without this trainer, if it is asked to shut down.
     pub fn may_leave(&self, job: &Job) -> bool {
         self.role == Role::Trainer && self.rank > 0 && job.trainers_may_leave()
     }
@@ -96,7 +96,7 @@ pub struct ClusterProcess {
     stop: Stop,
 }
 
-/// Whether the process was told to end.
+/// Whether the process was asked to shut down.
 type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
 
 impl ClusterProcess {
@@ -112,9 +112,9 @@ impl ClusterProcess {
         }
     }
 
-    /// Calls `stop` several times a second while the process waits for others: `stop` says whether the process was told to end. If so, it
-    /// ends with a fault of the kind [`FaultKind::Drained`]; a trainer that has joined and that the run cannot do without asks the run to
-    /// drain.
+    /// Calls `stop` several times a second while the process waits for others: `stop` says whether the process was asked to shut down. If
+    /// so, it ends with a fault of the kind [`FaultKind::Drained`]; a trainer that has joined and that the run cannot do without asks the
+    /// run to drain.
     #[must_use]
     pub fn stopped_by(self, stop: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { stop: Arc::new(stop), ..self }
@@ -130,8 +130,8 @@ impl ClusterProcess {
         self.signs_of_life.get().is_some()
     }
 
-    /// The fault of a process that was told to end, if it was.
-    pub(crate) fn told_to_end(&self) -> Option<Fault> {
+    /// The fault of a process that was asked to shut down, if it was.
+    pub(crate) fn asked_to_shut_down(&self) -> Option<Fault> {
         told((self.stop)(), members::name((self.config.role, self.config.rank)))
     }
 
@@ -171,8 +171,8 @@ pub struct ClusterSession {
     may_leave: bool,
 }
 
-/// Returns when the process is told to end, but not before `grace` is over.
-async fn told_to_end(stop: impl Fn() -> bool, grace: Duration) {
+/// Returns when the process is asked to shut down, but not before `grace` is over.
+async fn asked_to_shut_down(stop: impl Fn() -> bool, grace: Duration) {
     tokio::time::sleep(grace).await;
     while !stop() {
         tokio::time::sleep(TICK).await;
@@ -193,13 +193,13 @@ async fn ask_to_drain(member: Member) {
     }
 }
 
-/// The fault of a process that waits for rows when it is told to end.
+/// The fault of a process that waits for rows when it is asked to shut down.
 fn told(is_told: bool, process: String) -> Option<Fault> {
-    is_told.then(|| Fault::external(format!("{process} was told to end")).kind(FaultKind::Drained))
+    is_told.then(|| Fault::external(format!("{process} was asked to shut down")).kind(FaultKind::Drained))
 }
 
 fn ended_before_the_run(member: impl Display) -> Fault {
-    Fault::external(format!("{member} was told to end before the run began")).kind(FaultKind::Drained)
+    Fault::external(format!("{member} was asked to shut down before the run began")).kind(FaultKind::Drained)
 }
 
 impl ClusterSession {
@@ -287,7 +287,7 @@ impl ClusterSession {
             tokio::select! {
                 planned = Member::plan(&peer, &this, job, &over) => planned,
                 () = begins_anew(coordinator.as_ref(), &*cluster_process.stop) => Err(Failure::rolled_back().fault()),
-                () = told_to_end(&*cluster_process.stop, grace) => {
+                () = asked_to_shut_down(&*cluster_process.stop, grace) => {
                     match &coordinator {
                         Some(coordinator) => coordinator.drain_before_join(role, rank),
                         None => Member::gone(&peer, &this).await,
@@ -323,13 +323,13 @@ impl ClusterSession {
     /// Waits until all members have joined, and logs the names of those that have not.
     ///
     /// # Errors
-    /// The run has failed, or has begun a new attempt. This process was told to end: a reader, or a trainer that the run can do without,
-    /// ends without the others; another trainer when the run has drained.
+    /// The run has failed, or has begun a new attempt. This process was asked to shut down: a reader, or a trainer that the run can do
+    /// without, ends without the others; another trainer when the run has drained.
     pub(crate) fn wait_until_started(&self) -> Result<RunStatus, Fault> {
         self.io.block_on(async {
             tokio::select! {
                 started = self.member.wait_until_started() => return started,
-                () = told_to_end(&*self.stop, Duration::ZERO) => {}
+                () = asked_to_shut_down(&*self.stop, Duration::ZERO) => {}
             }
             if self.member.id().role == Role::Trainer {
                 // This request is not given up halfway, unless the run fails: a process that has left may not train.
@@ -372,15 +372,15 @@ impl ClusterSession {
     /// Runs `connects`, which waits for the ps processes before this process has trained on anything.
     ///
     /// # Errors
-    /// What `connects` returns. A fault of the kind [`FaultKind::Drained`] if this process or the run was told to end, and the ps are not
-    /// reached within [`UNREACHED`] after that.
+    /// What `connects` returns. A fault of the kind [`FaultKind::Drained`] if this process or the run was asked to shut down, and the ps
+    /// are not reached within [`UNREACHED`] after that.
     pub(crate) fn connect<T>(&self, connects: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
         let ends = || (self.stop)() || matches!(self.status().phase, RunPhase::Draining | RunPhase::Finished);
         self.io.block_on(async {
             tokio::select! {
                 connected = connects => connected,
-                () = told_to_end(ends, Duration::ZERO).then(|()| tokio::time::sleep(UNREACHED)) => {
-                    let unreached = format!("{} was told to end before it had reached the ps", self.name());
+                () = asked_to_shut_down(ends, Duration::ZERO).then(|()| tokio::time::sleep(UNREACHED)) => {
+                    let unreached = format!("{} was asked to shut down before it had reached the ps", self.name());
                     Err(Fault::external(unreached).kind(FaultKind::Drained))
                 }
             }
@@ -418,7 +418,7 @@ impl ClusterSession {
         self.member.status()
     }
 
-    /// Why this process need not wait any more: the run has failed, or this process was told to end.
+    /// Why this process need not wait any more: the run has failed, or this process was asked to shut down.
     pub(crate) fn ends(&self) -> Option<Fault> {
         match self.status().phase {
             RunPhase::Failed(failure) => Some(failure.fault()),

@@ -47,8 +47,8 @@ pub(crate) struct EvaluationState {
     /// Set if the best model is kept. Locked while a model is saved, so that a checkpoint made meanwhile waits until it can say which model
     /// it needs. `state`, which is also read for the progress, is not locked then.
     best: Mutex<Option<BestModels>>,
-    /// The run was told to end: nothing is tried again.
-    told_to_end: AtomicBool,
+    /// The run was asked to shut down: nothing is tried again.
+    asked_to_shut_down: AtomicBool,
     pub(crate) warned: WarnedSlots,
 }
 
@@ -114,9 +114,9 @@ impl EvaluationState {
         self.best.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the run was told to end.
-    pub(crate) fn told_to_end(&self) -> bool {
-        self.told_to_end.load(Ordering::SeqCst)
+    /// Whether the run was asked to shut down.
+    pub(crate) fn asked_to_shut_down(&self) -> bool {
+        self.asked_to_shut_down.load(Ordering::SeqCst)
     }
 
     /// Adds an evaluation. Returns its index, and whether it is the best so far. If best models are kept, it is compared only with
@@ -197,9 +197,14 @@ impl Evaluations {
         let (requests, received) = channel();
         let best =
             job.output.model.as_ref().filter(|_| job.keeps_best()).map(|model| BestModels::beside(model, context));
-        let (state, best, told_to_end) = (Mutex::default(), Mutex::new(best), AtomicBool::default());
-        let shared =
-            Arc::new(EvaluationState { job: job.clone(), state, best, told_to_end, warned: WarnedSlots::default() });
+        let (state, best, asked_to_shut_down) = (Mutex::default(), Mutex::new(best), AtomicBool::default());
+        let shared = Arc::new(EvaluationState {
+            job: job.clone(),
+            state,
+            best,
+            asked_to_shut_down,
+            warned: WarnedSlots::default(),
+        });
         let requests = Mutex::new(Some(requests));
         let (received, gate) = (Mutex::new(Some(received)), Arc::default());
         Some(Arc::new(Self { every, requests, received, gate, shared }))
@@ -250,9 +255,9 @@ impl Evaluations {
         }
     }
 
-    /// The run was told to end: an evaluation, or a model, that a fault prevents is not tried again.
+    /// The run was asked to shut down: an evaluation, or a model, that a fault prevents is not tried again.
     pub(crate) fn ends(&self) {
-        self.shared.told_to_end.store(true, Ordering::SeqCst);
+        self.shared.asked_to_shut_down.store(true, Ordering::SeqCst);
     }
 
     /// The requests, for the thread that answers them. Must be called before the pipeline starts.

@@ -10,8 +10,9 @@
 //! ([`ordered`](crate::cluster::ordered)), so that whole epochs lie before the point, and looks up the rows of `data.eval` at the ps.
 //! While a batch is held, nothing changes the parameters, and scoring only reads them: the training is the same to the bit.
 //!
-//! Read in this order: `stopping.rs` (the rules, without IO), `evaluations.rs` (what the stages share), `learning_rates.rs`, `best_models.rs` (the folders).
-//! `training/evaluator.rs` is the thread, `scoring/followed_checkpoints.rs` evaluates checkpoints in a process beside the run.
+//! Read in this order: `stopping.rs` (the rules, without IO), `evaluations.rs` (what the stages share), `learning_rates.rs`,
+//! `best_models.rs` (the folders). `training/evaluator.rs` is the thread, `scoring/followed_checkpoints.rs` evaluates checkpoints in a
+//! process beside the run.
 
 mod best_models;
 #[allow(clippy::module_inception, reason = "the type that the module is about")]

@@ -43,7 +43,7 @@ mod tests {
         };
         let fault = wait("0s", &|| None).unwrap_err();
         assert_eq!((fault.domain, fault.kind), (Domain::External, FaultKind::Other), "{fault}");
-        let told = || Some(Fault::external("it was told to end").kind(FaultKind::Drained));
+        let told = || Some(Fault::external("it was asked to shut down").kind(FaultKind::Drained));
         assert_eq!(wait("10h", &told).unwrap_err().kind, FaultKind::Drained);
         let come_back = || {
             std::fs::write(&rows, "label,c\n1,a\n").unwrap();

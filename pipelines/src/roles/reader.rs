@@ -103,7 +103,7 @@ impl Reader {
                 let tuning = TuningThread::of(job, reading.running.control());
                 Ok(Self { session, reading, tuning })
             }
-            // It was told to end: the others go on.
+            // It was asked to shut down: the others go on.
             Err(fault) if fault.kind == FaultKind::Drained => {
                 session.leave();
                 Err(fault)

@@ -62,14 +62,14 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
         }
         let is_first = process.config().rank == 0;
         if let (true, Some(StartState::Checkpoint(_, manifest))) = (is_first, &start) {
-            manifest.wait_for_model_disk(&job, context, &|| process.told_to_end())?;
+            manifest.wait_for_model_disk(&job, context, &|| process.asked_to_shut_down())?;
         }
         if is_first && start.is_some() {
             // Checked here because the run starts only after the ps have loaded the checkpoint or the model.
             preflight::check_before_loading(&job, context, goes_on(process, start.as_ref(), None))?;
         }
         if is_first && again && start.is_none() {
-            wait_for_rows(&job, context, &|| process.told_to_end())?;
+            wait_for_rows(&job, context, &|| process.asked_to_shut_down())?;
         }
         let decided =
             if is_first { sampled_settings(&job, start.as_ref(), context)? } else { SampledSettings::default() };
@@ -78,7 +78,7 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     })?;
     let status = match session.wait_until_started() {
         Ok(status) => status,
-        // This trainer was told to end, and has left: the others go on.
+        // This trainer was asked to shut down, and has left: the others go on.
         Err(fault) if fault.kind == FaultKind::Drained && !has_failed(&session) => return Err(fault),
         Err(fault) => return Err(session.cannot_start(fault)),
     };

@@ -6,6 +6,7 @@ use forebay_batches::{BatchId, GradBatch, ReadyBatch};
 use forebay_models::{DenseModel, ModelError, StepOutput};
 
 use super::state_output::StateOutput;
+use crate::dense_model::dense_threads::DenseThreads;
 use crate::fault::model_fault;
 use crate::metrics::progress::Progress;
 use crate::trainer_count::TrainerCount;
@@ -56,6 +57,7 @@ pub struct Train {
     progress: Progress,
     describe: String,
     state_output: StateOutput,
+    threads: DenseThreads,
 }
 
 impl Train {
@@ -70,12 +72,19 @@ impl Train {
             progress,
             describe: describe.into(),
             state_output: StateOutput::default(),
+            threads: DenseThreads::default(),
         }
     }
 
     /// Puts the state of the model into `state_output`.
     pub(crate) fn with_state_output(mut self, state_output: StateOutput) -> Self {
         self.state_output = state_output;
+        self
+    }
+
+    /// Changes the threads of the model as `threads` says.
+    pub(crate) fn on_threads(mut self, threads: DenseThreads) -> Self {
+        self.threads = threads;
         self
     }
 
@@ -89,6 +98,7 @@ impl Train {
     fn compute(&mut self, batch: &ReadyBatch) -> Result<Option<Vec<f32>>, ModelError> {
         let model = self.model.as_mut().expect("opened before the first batch");
         self.state_output.reduce_lr(model.as_mut())?;
+        self.threads.apply(model.as_mut());
         let Some(dense) = &batch.dense else {
             model.train(&batch.dense_batch(), &mut self.output)?;
             self.output.check(&batch.dense_batch(), &self.describe)?;
@@ -124,6 +134,7 @@ impl Stage for Train {
         let maker = self.maker.take().expect("a stage is opened once");
         let model = self.model.insert(maker().map_err(model_fault)?);
         self.state_output.reduce_lr(model.as_mut()).map_err(model_fault)?;
+        self.threads.begin(model.as_ref());
         self.state_output.check(self.model.as_deref())
     }
 

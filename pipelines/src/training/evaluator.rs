@@ -67,7 +67,7 @@ impl Evaluator {
     ) -> Self {
         let (shared, run) = (Arc::clone(&evaluations.shared), control.clone());
         let status = resources.session.as_ref().map(|session| session.member.subscribe());
-        // A process that is told to end asks the coordinator for a drain.
+        // A process that is asked to shut down asks the coordinator for a drain.
         let ends = move || {
             let phase = status.as_ref().map(|status| status.borrow().phase.clone());
             matches!(phase, Some(RunPhase::Draining | RunPhase::Failed(_)))
@@ -83,7 +83,7 @@ impl Evaluator {
             types: resources.types.clone(),
             summary: TrainingSummary { ended: RunEnd::StoppedEarly, ..resources.summary() },
             steps_before: resources.steps_before,
-            gives_up: Box::new(move || shared.told_to_end() || ends() || run.killed() || run.ended()),
+            gives_up: Box::new(move || shared.asked_to_shut_down() || ends() || run.killed() || run.ended()),
             stopped: resources.session.as_ref().map(|session| Box::new(session.stops_early()) as _),
             control,
         };
@@ -239,7 +239,8 @@ impl Worker {
         }
     }
 
-    /// Tries for `output.retry_for`, until the run is told to end. `once`: tries once, because the last action has failed for that long.
+    /// Tries for `output.retry_for`, until the run is asked to shut down. `once`: tries once, because the last action has failed for that
+    /// long.
     fn retries<'a>(&'a self, not_yet: &'a str, once: bool, passes: &'a dyn Fn(&Fault) -> bool) -> Retries<'a> {
         let timeout = if once { Duration::ZERO } else { self.job.output.retry_for.0 };
         Retries { not_yet, timeout, passes, gives_up: &*self.gives_up }

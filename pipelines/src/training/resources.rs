@@ -26,6 +26,7 @@ use crate::columns::run_types::{RowTypes, RunTypes};
 use crate::columns::sampled_settings::SampledSettings;
 use crate::context::Context;
 use crate::dense_model::dense_memory::DenseMemory;
+use crate::dense_model::dense_threads::DenseThreads;
 use crate::dense_model::job_model::{JobModel, check_backend};
 use crate::evaluations::{Evaluations, LearningRates};
 use crate::extension::source_progress::SourceProgress;
@@ -60,6 +61,7 @@ pub(crate) struct Resources {
     /// Set if rows are asked for ahead of the gradients of earlier batches.
     pub(crate) look_ahead: Option<Arc<LookAhead>>,
     pub(crate) participation: Participation,
+    pub(crate) dense_threads: DenseThreads,
     /// Set if the model is evaluated while it is trained.
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// The state that the dense model goes on from, until its stage is wired.
@@ -70,7 +72,7 @@ pub(crate) struct Resources {
     pub(crate) steps_before: u64,
     /// The rows and steps of all trainers before this process began.
     trained_before: AllTrainers,
-    /// The whole epochs of the checkpoint that the run goes on from. A run that is told to end before it reads a row has only these.
+    /// The whole epochs of the checkpoint that the run goes on from. A run that is asked to shut down before it reads a row has only these.
     epochs_before: u64,
     /// The types of the feature columns.
     pub(crate) types: RunTypes,
@@ -122,6 +124,7 @@ impl Resources {
             exact: ExactOrder::of(&job, 0),
             step_order: StepOrder::of(&job),
             look_ahead: None,
+            dense_threads: DenseThreads::default(),
             evaluations: Evaluations::of(&job, &context),
             digest: job_digest(&job),
             job,

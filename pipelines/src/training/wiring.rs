@@ -31,6 +31,7 @@ use crate::columns::run_types::RunTypes;
 use crate::columns::score_columns::ScoreColumns;
 use crate::columns::trained_types::{TrainedTypes, job_as_trained};
 use crate::context::Context;
+use crate::dense_model::dense_threads::DenseThreads;
 use crate::dense_model::job_model::JobModel;
 use crate::extension::own_model::ModelFactory;
 use crate::extension::registry::{Read, Registry, read_own};
@@ -375,6 +376,7 @@ fn compute(flow: Flow<ReadyBatch>, resources: &mut Resources) -> Pipeline {
                 leaves_optimizer: job.output.state,
             },
         },
+        threads: resources.dense_threads.clone(),
         ..Compute::new(job, &resources.model)
     };
     let push = Push::new(&resources.table)
@@ -403,6 +405,7 @@ pub struct Compute {
     /// What the biases of a new model begin with.
     first_biases: Vec<(String, FirstValue)>,
     state_output: StateOutput,
+    threads: DenseThreads,
 }
 
 impl Compute {
@@ -421,13 +424,15 @@ impl Compute {
             restored: None,
             first_biases: Vec::new(),
             state_output: StateOutput::default(),
+            threads: DenseThreads::default(),
         }
     }
 
     /// Appends `train`, or with transfers apart `upload -1→ train -1→ download`. A capacity of one is enough: while `download`
     /// waits for a batch, the next one is in the device's queue, and `upload` packs the one after it.
     pub fn wire(self, flow: Flow<ReadyBatch>) -> Flow<GradBatch> {
-        let Self { describe, factory, transfers, progress, steps, restored, first_biases, state_output } = self;
+        let Self { describe, factory, transfers, progress, steps, restored, first_biases, state_output, threads } =
+            self;
         let maker: ModelMaker = Box::new(move || {
             let mut model = factory()?;
             match restored {
@@ -446,8 +451,10 @@ impl Compute {
             Ok(model)
         });
         if transfers == Transfers::Inline {
-            let train = move || Train::new(describe, maker, progress).after(steps).with_state_output(state_output);
-            return flow.stage("train", Place::Own, train);
+            return flow.stage("train", Place::Own, move || {
+                let train = Train::new(describe, maker, progress).after(steps);
+                train.with_state_output(state_output).on_threads(threads)
+            });
         }
         let (uploader, upload) = oneshot::channel();
         flow.stage("upload", Place::Own, move || Upload::new(upload))

@@ -1,4 +1,4 @@
-//! Chooses the replicas of `parse` and `batch` while a run goes on, from its meters.
+//! Chooses the replicas of `parse` and `batch`, and the threads of dense compute, while a run goes on, from its meters.
 //!
 //! The true rate of a stage, its rows per occupied second, determines the replicas that it needs for any throughput of the run. So all
 //! stages get their replicas in one step (Kalavri et al., "Three steps is all you need: fast, accurate, automatic scaling decisions for
@@ -7,12 +7,14 @@
 //! of the run. Replicas are ordered, so the model does not depend on them.
 //!
 //! Read in this order: `observation.rs` (an interval, as the meters show it), `choice.rs` (the replicas that follow from it),
-//! `tuner.rs` (when to change them, and when to go back; no clock, no threads), `tuning_thread.rs` (drives it).
+//! `tuner.rs` (when to change them, and when to go back; no clock, no threads), `thread_tuner.rs` (the same for dense compute),
+//! `tuning_thread.rs` (drives both, one change at a time).
 
 mod choice;
 mod observation;
 #[cfg(test)]
 mod tests;
+mod thread_tuner;
 mod tuner;
 mod tuning_thread;
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use forebay_actors::{Report, StageReport};
-use forebay_base::free_memory;
+use forebay_base::MemoryBudget;
+
+use crate::analysis::COMPUTE;
 
 /// An interval of a run.
 #[derive(Clone, Debug)]
@@ -24,6 +26,26 @@ pub(super) struct Observation {
     pub(super) paused: f64,
     /// Bytes of memory that the process may still take; infinite if that is not known.
     pub(super) free_bytes: f64,
+    /// The share of its time that dense compute was occupied, 0 to 1, if it runs in this process.
+    pub(super) compute: Option<f64>,
+}
+
+/// An interval says nothing about a change if a checkpoint or an evaluation held the run up for more than this share of it, unless
+/// [`MOST_PAUSED`] intervals in a row were like that.
+const PAUSED: f64 = 0.02;
+const MOST_PAUSED: u32 = 10;
+
+/// Counts the intervals in a row that said nothing because the run paused.
+#[derive(Default)]
+pub(super) struct Pauses(u32);
+
+impl Pauses {
+    /// Whether this interval says nothing.
+    pub(super) fn says_nothing(&mut self, seen: &Observation) -> bool {
+        let says_nothing = seen.paused > PAUSED && self.0 < MOST_PAUSED;
+        self.0 = if says_nothing { self.0 + 1 } else { 0 };
+        says_nothing
+    }
 }
 
 /// The load of a stage in an interval.
@@ -77,26 +99,6 @@ pub(super) struct MeterReader {
     memory: MemoryBudget,
 }
 
-/// The memory that a run may take.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MemoryBudget(Option<u64>);
-
-impl MemoryBudget {
-    /// This many bytes for the process; `None`: what its cgroup and its machine have free.
-    pub(super) fn new(bytes: Option<u64>) -> Self {
-        Self(bytes)
-    }
-
-    /// What is left, in a process that has `resident` bytes.
-    fn free(self, resident: u64) -> f64 {
-        let free = match self.0 {
-            Some(budget) => Some(budget.saturating_sub(resident)),
-            None => free_memory(),
-        };
-        free.map_or(f64::INFINITY, |free| free as f64)
-    }
-}
-
 /// A replica holds its input, which for `batch` is a window, and its output, and the allocator keeps as much again.
 const HELD: f64 = 2.0;
 
@@ -137,7 +139,8 @@ impl MeterReader {
                 replica_bytes: replica_bytes(stage),
             });
         }
-        if seconds < SHORTEST || last.rows == 0.0 {
+        let compute = report.stage(COMPUTE).and_then(|stage| change(before, stage));
+        if seconds < SHORTEST || last.rows == 0.0 || compute.as_ref().is_some_and(|compute| compute.items < BATCHES) {
             return None;
         }
         let fixed = report.stages.iter().filter(|stage| !self.scalable.contains(&stage.name)).chain(&report.services);
@@ -154,10 +157,11 @@ impl MeterReader {
         let held_up = |stage: &StageReport| change(before, stage).map_or(0.0, |change| change.paused);
         let paused = (report.stages.iter().map(held_up).fold(0.0, f64::max) / seconds).min(1.0);
         let cpu = report.machine.cpu.saturating_sub(before.machine.cpu).as_secs_f64();
-        let free_bytes = self.memory.free(report.machine.resident_bytes);
+        let compute = compute.map(|compute| (compute.useful / seconds).min(1.0));
+        let free_bytes = self.memory.free_beside(report.machine.resident_bytes);
         self.before = Some(report.clone());
         let rows = last.rows;
-        Some(Observation { seconds, rows, cpu, scalable, others_occupied, starved_behind, paused, free_bytes })
+        Some(Observation { seconds, rows, cpu, scalable, others_occupied, starved_behind, paused, free_bytes, compute })
     }
 }
 

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::{
     Batch, Control, Fault, Lineage, Machine, Outbox, Place, Replicas, Report, Sink, Source, Stage, StageCx,
-    StageReport, Topology,
+    StageReport, Topology, TunedKnob,
 };
+use forebay_base::MemoryBudget;
 use proptest::prelude::*;
 
-use super::observation::{MemoryBudget, MeterReader, Observation, StageLoad};
+use super::observation::{MeterReader, Observation, StageLoad};
 use super::tuner::Tuner;
 use super::tuning_thread::TuningThread;
 
@@ -94,8 +95,8 @@ impl Simulated {
         let others_occupied = self.fixed.iter().map(|cost| (cost * rate).min(1.0)).fold(0.0, f64::max);
         let starved_behind = 1.0 - self.fixed.first().map_or(0.0, |cost| (cost * rate).min(1.0));
         let free_bytes = self.memory - self.bytes_used(replicas);
-        let (seconds, rows, paused) = (1.0, rate, 0.0);
-        Observation { seconds, rows, cpu, scalable, others_occupied, starved_behind, paused, free_bytes }
+        let (seconds, rows, paused, compute) = (1.0, rate, 0.0, None);
+        Observation { seconds, rows, cpu, scalable, others_occupied, starved_behind, paused, free_bytes, compute }
     }
 }
 
@@ -269,6 +270,29 @@ fn the_stages_get_their_replicas_in_one_step_and_the_report_says_why() {
 }
 
 #[test]
+fn a_store_that_becomes_slow_in_the_middle_takes_replicas_away_and_gives_them_back_and_the_report_says_why() {
+    let fast = two_stages();
+    let slow = Simulated { fixed: vec![2.5e-6], ..fast.clone() };
+    let mut tuned = Tuned::new(&fast);
+    tuned.go_on(&fast, SOON);
+    assert_eq!(tuned.replicas, [14, 5]);
+    tuned.go_on(&slow, SOON);
+    assert_eq!(tuned.replicas, [2, 1]);
+    assert_eq!(slow.rate(&tuned.replicas), slow.best());
+    assert_eq!(tuned.go_on(&slow, 200), 0, "it has settled");
+    tuned.go_on(&fast, SOON);
+    assert_eq!(fast.rate(&tuned.replicas), fast.best());
+    assert_eq!(tuned.go_on(&fast, 200), 0, "it has settled again");
+    let made: Vec<String> = tuned.tuner.adjustments().iter().map(ToString::to_string).collect();
+    let [_, less, more] = &made[..] else { panic!("{made:#?}") };
+    assert!(
+        less.starts_with("s0 14 → 2, s1 5 → 1 replicas after 40 s: s0 9% busy, s1 8% busy; throughput 400 k"),
+        "{less}"
+    );
+    assert!(more.starts_with("s0 2 → 14, s1 1 → 5 replicas after 261 s: s0 100% busy"), "{more}");
+}
+
+#[test]
 fn a_stage_that_takes_turns_with_the_next_gets_another_replica() {
     let run = Simulated {
         scalable: vec![1e-7, 1e-6],
@@ -304,6 +328,7 @@ fn a_run_that_waits_for_something_behind_its_batches_gets_no_replica() {
             starved_behind: share,
             paused: 0.0,
             free_bytes: NO_LIMIT,
+            compute: None,
         };
         (0..8).find_map(|second| tuner.observe(Duration::from_secs(second), &seen))
     };
@@ -374,7 +399,11 @@ struct Numbers(u64);
 
 impl Source for Numbers {
     type Out = Numbered;
-    async fn next(&mut self, _cx: &StageCx) -> Result<Option<Numbered>, Fault> {
+    async fn next(&mut self, cx: &StageCx) -> Result<Option<Numbered>, Fault> {
+        if self.0 == 0 {
+            cx.adjust(TunedKnob::ReadAhead, (64_000_000, 128_000_000), "read waits for its store", 0.0);
+            cx.adjusted(TunedKnob::ReadAhead, 10.0, true);
+        }
         self.0 += 1;
         Ok(Some(Numbered(Lineage { seq: self.0, ..Lineage::default() })))
     }
@@ -436,7 +465,7 @@ fn a_run_with_stages_for_64_cores_grows_from_one_of_everything_in_order_and_lose
         .unwrap();
     let stages = vec!["parse".to_owned(), "batch".to_owned()];
     let tuning =
-        TuningThread::start(running.control(), stages, 64, MemoryBudget::new(None), Duration::from_millis(200));
+        TuningThread::start(running.control(), (stages, None), 64, MemoryBudget::new(None), Duration::from_millis(200));
     // 20 and 10 would do, if sleeping took no longer than asked for, and train no time of its own.
     let report = until(&running, |report| {
         let is_kept = report.adjustments.iter().any(|made| made.rows_per_second_after.is_some() && !made.rolled_back);
@@ -444,6 +473,8 @@ fn a_run_with_stages_for_64_cores_grows_from_one_of_everything_in_order_and_lose
     });
     assert!(report.stages[1].replicas + report.stages[2].replicas <= 64, "{report}");
     assert!(report.to_string().contains("parse 1 → "), "{report}");
+    let of_source = "read 64.0 MB → 128.0 MB of read-ahead after 0 s: read waits for its store; throughput 0 → 10 rows/s: rolled back";
+    assert!(report.to_string().contains(of_source), "{report}");
     drop(tuning);
     running.drain();
     let outcome = running.wait();
@@ -504,8 +535,9 @@ fn batches_per_second(
         .start()
         .unwrap();
     let stages = vec!["parse".to_owned(), "batch".to_owned()];
-    let tuning = tuned
-        .then(|| TuningThread::start(running.control(), stages, 64, MemoryBudget::new(None), Duration::from_secs(1)));
+    let tuning = tuned.then(|| {
+        TuningThread::start(running.control(), (stages, None), 64, MemoryBudget::new(None), Duration::from_secs(1))
+    });
     let done = || running.control().snapshot().stages.last().unwrap().items_in;
     std::thread::sleep(settled);
     let (begun, before) = (Instant::now(), done());

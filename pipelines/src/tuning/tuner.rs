@@ -6,22 +6,22 @@ use std::time::Duration;
 use forebay_actors::{Adjustment, ScaledStage};
 
 use super::choice::{Memory, Rates};
-use super::observation::Observation;
+use super::observation::{Observation, Pauses};
 
 /// From this share of its time on, a stage limits the run. It then never loses replicas.
-const SATURATED: f64 = 0.85;
+pub(super) const SATURATED: f64 = 0.85;
 
 /// A change must promise to be this many times as fast.
 const WORTH: f64 = 1.05;
 
 /// A change that adds replicas is kept if the run is then at least this many times as fast.
-const HELPED: f64 = 1.03;
+pub(super) const HELPED: f64 = 1.03;
 
 /// A change that takes replicas away is kept if the run is then at least this many times as fast.
 const HARMLESS: f64 = 0.95;
 
 /// The conditions are as in a failed attempt if rates and costs differ by less than this.
-const ALIKE: f64 = 0.25;
+pub(super) const ALIKE: f64 = 0.25;
 
 /// Replicas are removed if for this many intervals the rest would have been occupied for at most [`RELAXED`] of the time.
 const IDLE_INTERVALS: u32 = 10;
@@ -33,16 +33,11 @@ const WORTH_A_PROBE: f64 = 0.2;
 /// If the stage behind had no input for less than this share of its time, more input cannot make the run [`HELPED`] times as fast.
 const STARVED: f64 = 1.0 - 1.0 / HELPED;
 
-/// An interval says nothing about replicas if a checkpoint or an evaluation held the run up for more than this share of it, unless
-/// [`MOST_PAUSED`] intervals in a row were like that.
-const PAUSED: f64 = 0.02;
-const MOST_PAUSED: u32 = 10;
-
 /// Failed attempts that are remembered.
 const MOST_REMEMBERED: usize = 64;
 
 /// Intervals that say whether a change helped, unless the first one is clear.
-const VERIFIED_BY: usize = 2;
+pub(super) const VERIFIED_BY: usize = 2;
 
 /// Chooses replicas. One interval after a change says nothing yet; the ones after it say whether the change helped.
 pub(super) struct Tuner {
@@ -56,8 +51,7 @@ pub(super) struct Tuner {
     /// For each stage, whether replicas were taken away once.
     shrunk: Vec<bool>,
     idle_intervals: u32,
-    /// Intervals in a row that said nothing because the run paused.
-    paused_intervals: u32,
+    pauses: Pauses,
     adjustments: Vec<Adjustment>,
 }
 
@@ -112,7 +106,7 @@ impl Tuner {
             floors: Vec::new(),
             shrunk: Vec::new(),
             idle_intervals: 0,
-            paused_intervals: 0,
+            pauses: Pauses::default(),
             adjustments: Vec::new(),
         }
     }
@@ -122,15 +116,18 @@ impl Tuner {
         &self.adjustments
     }
 
+    /// Whether a change is to be verified, so that nothing else may change.
+    pub(super) fn is_trying(&self) -> bool {
+        self.phase == Phase::Settles || self.trial.is_some()
+    }
+
     /// Takes note of an interval that ended `at` this time of the run. Returns the new replicas of the scalable stages, if they change.
     pub(super) fn observe(&mut self, at: Duration, seen: &Observation) -> Option<Vec<usize>> {
         self.floors.resize(seen.scalable.len(), 1);
         self.shrunk.resize(seen.scalable.len(), false);
-        if seen.paused > PAUSED && self.paused_intervals < MOST_PAUSED {
-            self.paused_intervals += 1;
+        if self.pauses.says_nothing(seen) {
             return None;
         }
-        self.paused_intervals = 0;
         if std::mem::replace(&mut self.phase, Phase::Runs) == Phase::Settles {
             return None;
         }
@@ -279,7 +276,7 @@ impl Tuner {
                 self.floors[stage] = self.floors[stage].max(to);
             }
             if from != to {
-                stages.push(ScaledStage { stage: load.name.clone(), from, to });
+                stages.push(ScaledStage { stage: load.name.clone(), from, to, ..ScaledStage::default() });
             }
             if from != to || seen.occupied(stage) >= SATURATED {
                 reasons.push(format!("{} {:.0}% busy", load.name, 100.0 * seen.occupied(stage)));

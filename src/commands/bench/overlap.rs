@@ -98,7 +98,7 @@ impl Overlap {
         let options = ReadOptions {
             batch_rows,
             epochs: self.epochs as usize,
-            read_ahead_bytes: if overlap { job.data.read_ahead.0 } else { 1 },
+            read_ahead_bytes: if overlap { job.data.first_read_ahead() } else { 1 },
             decode_ahead_bytes: if overlap { job.data.decode_ahead.0 } else { 1 },
             ..ReadOptions::default()
         };

@@ -1,6 +1,6 @@
 //! `forebay data`: make, convert and inspect rows.
 //!
-//! `synth.rs`, `convert.rs` and `inspect.rs` are the commands, with `stats.rs` beside this folder. `input_form.rs`: the files that they read.
+//! `synth.rs`, `convert.rs` and `inspect.rs` are the commands, with `commands/stats.rs`. `input_form.rs`: the files that they read.
 //! `parquet_folder.rs`: the folder that they write.
 
 mod convert;

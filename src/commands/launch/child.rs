@@ -38,7 +38,7 @@ pub(super) struct Child {
     /// How often it was started again without running for [`RECOVERED`].
     restarts: u32,
     was_started_again: bool,
-    was_told_to_end: bool,
+    was_asked_to_shut_down: bool,
 }
 
 enum State {
@@ -67,7 +67,7 @@ impl Child {
             started: Instant::now(),
             restarts: 0,
             was_started_again: false,
-            was_told_to_end: false,
+            was_asked_to_shut_down: false,
         }
     }
 
@@ -184,13 +184,13 @@ impl Child {
     }
 
     /// Whether it got SIGTERM from [`tell_to_end`](Self::tell_to_end).
-    pub(super) fn was_told_to_end(&self) -> bool {
-        self.was_told_to_end
+    pub(super) fn was_asked_to_shut_down(&self) -> bool {
+        self.was_asked_to_shut_down
     }
 
     /// Sends SIGTERM to the process if it runs.
     pub(super) fn tell_to_end(&mut self) {
-        self.was_told_to_end |= matches!(self.state, State::Runs(_));
+        self.was_asked_to_shut_down |= matches!(self.state, State::Runs(_));
         self.signal(Signal::TERM);
     }
 
@@ -239,7 +239,7 @@ pub(super) fn fault_of_end(status: ExitStatus, ended: &str, said: Option<&str>) 
     let what = format!("{ended}: {}", said.unwrap_or(unknown));
     match code {
         Some(exit::USER) => Fault::user(what),
-        // A process that was told to end has no fault. The fault is that the run lacks the process.
+        // A process that was asked to shut down has no fault. The fault is that the run lacks the process.
         Some(exit::DONE | exit::DRAINED | exit::EXTERNAL | exit::UNSAVED | exit::INTERRUPTED) | None => {
             Fault::external(what)
         }

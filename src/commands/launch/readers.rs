@@ -15,7 +15,7 @@ use super::port::free_address;
 use super::program::RunningProgram;
 use super::token::Token;
 
-/// The most restarts of readers that were killed, ended with exit code 3 or were told to end. One that fails counts, too.
+/// The most restarts of readers that were killed, ended with exit code 3 or were asked to shut down. One that fails counts, too.
 const MOST_RESTARTS: u32 = 10;
 
 /// If the readers have ended because the run has failed, the process that scores hears why within this time.
@@ -93,7 +93,7 @@ impl Readers {
                 None => {
                     let Some(status) = child.has_ended()? else { continue };
                     let ended = format!("{} {}", child.name, how(status));
-                    // A reader that was told to end leaves without a fault. Rows are left, so this process starts the reader again.
+                    // A reader that was asked to shut down leaves without a fault. Rows are left, so this process starts the reader again.
                     let again = status.success() || may_start_again(status);
                     let fault = fault_of_end(status, &ended, None);
                     (ended, again, fault)

@@ -140,7 +140,7 @@ impl<'a> Supervisor<'a> {
         // is over. Between these two moments the run does not need a lost trainer.
         let is_over = self.cause.is_none() && self.children.first().and_then(Child::status).is_some_and(ended_well);
         let trainer = self.children.iter().find(|child| child.name == "trainer 0");
-        let was_told = trainer.is_some_and(|child| child.was_started_again() && child.was_told_to_end());
+        let was_told = trainer.is_some_and(|child| child.was_started_again() && child.was_asked_to_shut_down());
         match trainer.and_then(Child::status) {
             Some(status) if status.success() => Ok(Ended::Done),
             // The trainer was started again, waited for a coordinator that had ended, and got SIGTERM.
@@ -242,8 +242,9 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Handles a reader that ended without a fault. Either the run is over, and the others end in a moment; or the reader was told to end,
-    /// perhaps before the run began; or the coordinator died afterwards and began anew. Starts the reader again if no other reader is left.
+    /// Handles a reader that ended without a fault. Either the run is over, and the others end in a moment; or the reader was asked to shut
+    /// down, perhaps before the run began; or the coordinator died afterwards and began anew. Starts the reader again if no other reader is
+    /// left.
     fn keep_a_reader(&mut self, at: usize, now: Instant) {
         if self.children.iter().all(|child| !child.is_reader || child.is_over()) {
             self.children[at].start_late(now + BY_THEMSELVES);
@@ -412,7 +413,7 @@ mod tests {
         let begun = Instant::now();
         let ended = supervised(&[("ps", "sleep .2"), ("trainer", "kill -9 $$")]);
         assert_eq!(ended.unwrap(), Ended::Done);
-        // What waits for a coordinator ends with 5 when it is told to end.
+        // What waits for a coordinator ends with 5 when it is asked to shut down.
         for waits in ["exec sleep 600", "trap 'exit 5' TERM; for i in $(seq 6000); do sleep .1; done"] {
             let dir = tempfile::tempdir().unwrap();
             let mark = dir.path().join("mark").display().to_string();
@@ -425,9 +426,9 @@ mod tests {
         assert!(failed.to_string().contains("ps 0 ended with exit code 2"), "{failed}");
     }
 
-    /// A bug: with the end of the ps the exit code was 0, as if all rows had been trained on, and no process was told to end.
+    /// A bug: with the end of the ps the exit code was 0, as if all rows had been trained on, and no process was asked to shut down.
     #[test]
-    fn a_run_whose_trainer_was_told_to_end_is_drained_whichever_process_ends_later() {
+    fn a_run_whose_trainer_was_asked_to_shut_down_is_drained_whichever_process_ends_later() {
         let dir = tempfile::tempdir().unwrap();
         let [runs, told] = ["runs", "told"].map(|name| dir.path().join(name));
         let waits = "for i in $(seq 600); do sleep .1; done";
@@ -436,7 +437,7 @@ mod tests {
         let trainer = format!("until [ -e {} ]; do sleep .1; done; exit 5", runs.display());
         let ended = supervised(&[("ps", "sleep 2; exit 5"), ("trainer", &trainer), ("reader", &reader)]);
         assert_eq!(ended.unwrap(), Ended::Drained);
-        assert!(told.exists(), "the reader was not told to end");
+        assert!(told.exists(), "the reader was not asked to shut down");
     }
 
     /// A bug: a run whose model could not be saved began anew, and trained for hours to fail again.
@@ -460,7 +461,7 @@ mod tests {
 
     /// A bug: without the reader, the run waited ten minutes to begin, and ended with a fault.
     #[test]
-    fn a_reader_that_was_told_to_end_before_the_run_began_is_started_again() {
+    fn a_reader_that_was_asked_to_shut_down_before_the_run_began_is_started_again() {
         check_that_the_last_reader_is_started_again("; exit 5");
     }
 

@@ -172,8 +172,8 @@ impl LeaseProgress {
 
     /// After [`close`](Self::close): the reader also gives back the windows that it has begun, if trainers cannot take them. There are two
     /// cases. A trainer may be `unreached`. Or trainers that take batches in the order of the data wait for windows that another reader
-    /// gave back and no reader takes, perhaps because all readers were told to end. Returns whether the reader gives all back: then it need
-    /// not send the batches that wait.
+    /// gave back and no reader takes, perhaps because all readers were asked to shut down. Returns whether the reader gives all back: then
+    /// it need not send the batches that wait.
     pub(crate) fn give_all_back(&self, unreached: bool) -> bool {
         let mut state = self.state.lock();
         if !state.closed || !(state.in_order || unreached) {

@@ -149,7 +149,8 @@ impl RunState {
     }
 
     /// A process has ended and is not started again, as the program says that has started it. If the run needs it, and has not ended, the
-    /// process was told to end before it had joined, or has failed too often: the run ends as drained, or drains without a further trainer.
+    /// process was asked to shut down before it had joined, or has failed too often: the run ends as drained, or drains without a further
+    /// trainer.
     pub(in crate::cluster) fn has_ended(&mut self, role: Role, rank: u32) {
         self.end_notices.mark_gone(role, rank);
         let is_over = matches!(self.phase, RunPhase::Failed(_) | RunPhase::Over);

@@ -1,10 +1,10 @@
-//! A trainer that is told to end leaves, and the run goes on without it. A later process of its rank may join again.
+//! A trainer that is asked to shut down leaves, and the run goes on without it. A later process of its rank may join again.
 //!
 //! The first trainer never leaves, and no trainer leaves a run with `train.sync`: see `Job::trainers_may_leave`.
 //!
 //! ```text
 //!  trainer                       coordinator
-//!  told to end ────────────────→ "leaving": it may leave, unless the run drains or has ended; else it asks for a drain
+//!  asked to shut down ────────────────→ "leaving": it may leave, unless the run drains or has ended; else it asks for a drain
 //!  takes no more batches
 //!  finishes those it has taken
 //!  gives back its leases ──────→ they go to other trainers
@@ -12,8 +12,8 @@
 //!   done in open windows"
 //! ```
 //!
-//! If all processes are told to end, the first trainer drains the run. The order does not matter: a trainer that has left has done its
-//! part, a trainer that leaves still stops for the last cut, and a trainer that asks later drains with the others.
+//! If all processes are asked to shut down, the first trainer drains the run. The order does not matter: a trainer that has left has done
+//! its part, a trainer that leaves still stops for the last cut, and a trainer that asks later drains with the others.
 
 use std::time::Instant;
 
@@ -26,7 +26,7 @@ use super::RunState;
 use crate::checkpoint::WindowLog;
 
 impl RunState {
-    /// A trainer was told to end. Returns whether it leaves, and the run goes on; else the run must drain.
+    /// A trainer was asked to shut down. Returns whether it leaves, and the run goes on; else the run must drain.
     ///
     /// # Errors
     /// As [`heartbeat`](Self::heartbeat).
@@ -36,7 +36,7 @@ impl RunState {
         let leaves = goes_on && self.members.may_leave(member.role, member.rank);
         if leaves {
             self.members.begins_to_leave(member.role, member.rank, member.incarnation);
-            tracing::info!("{member} was told to end and leaves: the run goes on");
+            tracing::info!("{member} was asked to shut down and leaves: the run goes on");
         }
         Ok(leaves)
     }
@@ -66,8 +66,8 @@ impl RunState {
         Ok(())
     }
 
-    /// A process was told to end, and ends before it has joined. The end of the run does not wait for it. If it is a trainer that the run
-    /// does without, no attempt waits for it either.
+    /// A process was asked to shut down, and ends before it has joined. The end of the run does not wait for it. If it is a trainer that
+    /// the run does without, no attempt waits for it either.
     ///
     /// # Errors
     /// A user fault for another job.

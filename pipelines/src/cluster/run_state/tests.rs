@@ -116,7 +116,8 @@ fn a_damaged_checkpoint_is_given_up_and_what_is_no_damage_ends_the_run() {
     assert_eq!(failure.message, "ps 0: rows are damaged");
 }
 
-/// A bug: one of several trainers was told to end when the run had finished, and was started again. Then all rows were trained on again.
+/// A bug: one of several trainers was asked to shut down when the run had finished, and was started again. Then all rows were trained on
+/// again.
 #[test]
 fn a_trainer_that_is_started_again_when_every_row_is_trained_on_rolls_nothing_back() {
     let (mut job, now) = (Job::default(), Instant::now());
@@ -427,7 +428,7 @@ fn the_only_trainer_that_reads_keeps_its_leases_however_long_it_is_silent() {
     }
 }
 
-/// A trainer that is told to end makes its last checkpoint when the run has just finished: that is no cut that was given up.
+/// A trainer that is asked to shut down makes its last checkpoint when the run has just finished: that is no cut that was given up.
 #[test]
 fn a_cut_of_a_run_that_has_finished_is_not_given_up() {
     let (mut job, now) = (Job::default(), Instant::now());
@@ -560,7 +561,7 @@ fn an_attempt_that_begins_anew_reads_the_same_data() {
     assert!(matches!(lease(&mut run, trainer, 1), Ok(LeaseReply::Lease(_))));
 }
 
-/// A bug: the coordinator waited a minute for a reader that had been told to end, and had ended.
+/// A bug: the coordinator waited a minute for a reader that had been asked to shut down, and had ended.
 #[test]
 fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     let (mut job, now) = (Job::default(), Instant::now());
@@ -642,7 +643,7 @@ fn a_reader_is_refused_alone_where_the_trainers_read() {
     assert_eq!(run.status(), before, "the run goes on");
 }
 
-/// A bug: a process that was told to end before it had joined told only some coordinators, and the run ended ten seconds late.
+/// A bug: a process that was asked to shut down before it had joined told only some coordinators, and the run ended ten seconds late.
 #[test]
 fn the_end_of_a_run_that_is_stopped_before_it_begins_waits_for_no_process_that_has_gone() {
     let (job, mut run, now) = begun(2, 1, 1);
@@ -662,7 +663,8 @@ fn the_end_of_a_run_that_is_stopped_before_it_begins_waits_for_no_process_that_h
     assert!(matches!(run.plan(&again, now).unwrap(), PlanReply::Failed(_)));
 }
 
-/// A bug: `launch` waited ten minutes for a ps that was told to end before it had joined, and fourteen seconds for such a first trainer.
+/// A bug: `launch` waited ten minutes for a ps that was asked to shut down before it had joined, and fourteen seconds for such a first
+/// trainer.
 #[test]
 fn a_run_that_cannot_begin_without_a_process_that_has_ended_for_good_ends_at_once() {
     for ended in [(Role::Ps, 1), (Role::Trainer, 0), (Role::Trainer, 1)] {

@@ -23,7 +23,7 @@ impl ClusterSession {
         let fault = match self.io.block_on(self.left(done)) {
             Ok(()) => {
                 let name = self.name();
-                let left = format!("{name} was told to end and has left the run, which goes on without it");
+                let left = format!("{name} was asked to shut down and has left the run, which goes on without it");
                 Fault::external(left).kind(FaultKind::Drained)
             }
             Err(fault) => fault,
@@ -59,8 +59,8 @@ impl ClusterSession {
     }
 
     /// Reports that this process has joined, has trained on nothing, and cannot start because of `fault`. A trainer that the run can do
-    /// without leaves after a fault of a disk or a network, and when it is told to end: a later process of its rank may join. Returns the
-    /// fault to end with, as [`fail`](Self::fail).
+    /// without leaves after a fault of a disk or a network, and when it is asked to shut down: a later process of its rank may join.
+    /// Returns the fault to end with, as [`fail`](Self::fail).
     pub(crate) fn cannot_start(&self, fault: Fault) -> Fault {
         // A run that has failed because of damage has said so to its other processes, whose own parts are whole.
         let of_run = || matches!(self.status().phase, RunPhase::Failed(failure) if failure.kind == FaultKind::Damaged);
@@ -110,8 +110,8 @@ impl ClusterSession {
         }
     }
 
-    /// Returns a function that ends the training of the run, whose only trainer is this process, after so many rows and batches. The function
-    /// returns at once.
+    /// Returns a function that ends the training of the run, whose only trainer is this process, after so many rows and batches. The
+    /// function returns at once.
     pub(crate) fn stops_early(&self) -> impl Fn(RowCounts) + Send + use<> {
         let (io, member) = (self.io.clone(), self.member.clone());
         move |trained| {

@@ -185,7 +185,7 @@ fn a_trainer_that_may_leave_and_cannot_start_leaves_and_the_run_goes_on() {
 
 /// A bug: it waited for `placement.timeout_seconds`.
 #[test]
-fn a_trainer_that_is_told_to_end_before_it_has_reached_the_ps_gives_up_and_the_run_goes_on_if_it_can() {
+fn a_trainer_that_is_asked_to_shut_down_before_it_has_reached_the_ps_gives_up_and_the_run_goes_on_if_it_can() {
     let ends = |rank: u32| {
         let run = TestRun::start(None);
         for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 1 - rank), (Role::Reader, 0)] {
@@ -210,7 +210,7 @@ fn a_trainer_that_is_told_to_end_before_it_has_reached_the_ps_gives_up_and_the_r
 
 /// A bug: only a trainer that may leave said so, and the coordinator waited for the others at the end.
 #[test]
-fn every_process_that_is_told_to_end_before_it_has_joined_says_so() {
+fn every_process_that_is_asked_to_shut_down_before_it_has_joined_says_so() {
     for role in [Role::Trainer, Role::Reader] {
         // A coordinator that looks for its newest checkpoint has no plan yet.
         let run = TestRun::start(Some("checkpoints"));

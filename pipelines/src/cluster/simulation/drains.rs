@@ -1,6 +1,7 @@
-//! Processes that are told to end (SIGTERM): one of them while the run goes on, all readers, or all. A reader leaves, and so does a trainer
-//! that the run can do without (`leaving.rs`); another trainer or a ps has the run drain. A run that has ended as drained is started again
-//! with `--resume`, as a user does. In some runs the store takes no last checkpoint: they are over, with the model of what was trained on.
+//! Processes that are asked to shut down (SIGTERM): one of them while the run goes on, all readers, or all. A reader leaves, and so does a
+//! trainer that the run can do without (`leaving.rs`); another trainer or a ps has the run drain. A run that has ended as drained is
+//! started again with `--resume`, as a user does. In some runs the store takes no last checkpoint: they are over, with the model of what
+//! was trained on.
 
 use forebay_base::mix64;
 
@@ -18,7 +19,7 @@ const NO_LAST_CHECKPOINT: u64 = 5 << 32;
 const SHUTDOWN_DEADLINE: u64 = 5000;
 
 impl World {
-    /// One process is told to end; if it is a reader, at every other time all readers are.
+    /// One process is asked to shut down; if it is a reader, at every other time all readers are.
     pub(super) fn terminate_one(&mut self, place: Place) {
         let all = place.0 == Role::Reader && self.now.is_multiple_of(2);
         for other in self.places() {
@@ -28,7 +29,7 @@ impl World {
         }
     }
 
-    /// All processes are told to end, as by Ctrl-C of `launch`.
+    /// All processes are asked to shut down, as by Ctrl-C of `launch`.
     pub(super) fn terminate_all(&mut self) {
         for place in self.places() {
             if let Some(pid) = self.newest(place) {
@@ -42,7 +43,7 @@ impl World {
         if !self.processes[pid].alive {
             return;
         }
-        self.log(&format!("{} is told to end", self.name(pid)));
+        self.log(&format!("{} is asked to shut down", self.name(pid)));
         self.counted.told += 1;
         self.processes[pid].told = true;
         let place = self.processes[pid].place;
@@ -51,7 +52,7 @@ impl World {
         }
     }
 
-    /// What a process does that was told to end. Returns whether it does nothing else.
+    /// What a process does that was asked to shut down. Returns whether it does nothing else.
     pub(super) fn follows_termination(&mut self, pid: Pid, member: MemberId) -> bool {
         let (now, phase) = (self.now, self.processes[pid].phase());
         let is_dispensable = self.is_dispensable((member.role, member.rank));
@@ -90,8 +91,8 @@ impl World {
         }
     }
 
-    /// A reader has left. Another may be started, and must be if no other reaches the trainers. While all others are told to end, too, none
-    /// is started: they have to leave without it.
+    /// A reader has left. Another may be started, and must be if no other reaches the trainers. While all others are asked to shut down,
+    /// too, none is started: they have to leave without it.
     fn has_left(&mut self, pid: Pid) {
         // Of several processes in a place, only the last takes part.
         let last = |place: Place| self.processes.iter().rposition(|process| process.place == place);
@@ -129,7 +130,7 @@ impl World {
             return Ok(());
         }
         if self.told_at.is_none() {
-            return Err("the run has ended as drained, and no process was told to end".into());
+            return Err("the run has ended as drained, and no process was asked to shut down".into());
         }
         self.log("the run has ended as drained, and is resumed");
         self.counted.drains += 1;

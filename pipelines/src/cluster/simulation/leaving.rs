@@ -1,5 +1,5 @@
-//! Trainers that are told to end and that the run can do without: they finish what they have taken, and leave. Half of them are started
-//! again later; the others never, also when the coordinator was started again, which knows nothing of them.
+//! Trainers that are asked to shut down and that the run can do without: they finish what they have taken, and leave. Half of them are
+//! started again later; the others never, also when the coordinator was started again, which knows nothing of them.
 
 use forebay_base::mix64;
 use futures::FutureExt;
@@ -32,8 +32,8 @@ impl World {
         self.job.trainers_may_leave() && role == Role::Trainer && rank > 0
     }
 
-    /// In half of the runs that can do without some trainers, one of those is told to end at every other fault. Takes no random number, so
-    /// that other seeds keep their runs.
+    /// In half of the runs that can do without some trainers, one of those is asked to shut down at every other fault. Takes no random
+    /// number, so that other seeds keep their runs.
     pub(super) fn a_trainer_leaves(&mut self) {
         let hash = mix64(self.seed ^ self.now);
         if !self.job.trainers_may_leave() || !self.seed.is_multiple_of(2) || !hash.is_multiple_of(2) {
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// What a trainer that was told to end does for its departure. Meanwhile it does the rest of its work.
+    /// What a trainer that was asked to shut down does for its departure. Meanwhile it does the rest of its work.
     pub(super) fn departs(&mut self, pid: Pid, member: MemberId) {
         let phase = self.processes[pid].phase();
         match self.processes[pid].departure {
@@ -68,7 +68,7 @@ impl World {
         }
     }
 
-    /// The answer to a trainer that was told to end.
+    /// The answer to a trainer that was asked to shut down.
     pub(super) fn may_leave(&mut self, pid: Pid, leaves: bool) {
         let process = &mut self.processes[pid];
         let Some(member) = process.member else { return };

@@ -8,7 +8,8 @@
 //! by itself (`source.rs`); the other stages of a reader (`reader.rs`, `lookups.rs`) and of a trainer (`trainer.rs`, `trainer_input.rs`,
 //! `trainer_end.rs`, `cuts.rs`, `ahead.rs`). Others are the server of a ps (`ps.rs`), the server of the coordinator (`coordinator.rs`), the
 //! network (`network.rs`, `transport.rs`), and the supervisor that restarts dead processes and tells processes to end (`faults.rs`,
-//! `drains.rs`, `leaving.rs`). In some runs the only trainer stops early (`early_stop.rs`). `away_store.rs` takes the store of the checkpoints away.
+//! `drains.rs`, `leaving.rs`). In some runs the only trainer stops early (`early_stop.rs`). `away_store.rs` takes the store of the
+//! checkpoints away.
 //!
 //! docs/reliability.md lists the faults that were planted in these state machines, and how many seeds found each.
 

@@ -51,11 +51,11 @@ pub(super) struct Process {
     pub(super) status: Option<RunStatus>,
     /// What it knows of the checkpoints of the run.
     pub(super) made: MadeCheckpoints,
-    /// It is told to end.
+    /// It is asked to shut down.
     pub(super) told: bool,
     /// It has asked the run to drain, in this attempt.
     pub(super) drains: bool,
-    /// A reader that was told to end leaves at this call, or ends at this time.
+    /// A reader that was asked to shut down leaves at this call, or ends at this time.
     pub(super) leaves: Option<(u64, u64)>,
     /// How a trainer that the run can do without leaves.
     pub(super) departure: SimDeparture,

@@ -33,7 +33,7 @@ pub(super) struct SimReader {
     /// A batch that waits for room.
     blocked: Option<(usize, QueuedBatch)>,
     channels: Vec<SimChannel>,
-    /// Since when there has been a returned lease that no reader has taken, if this one is told to end.
+    /// Since when there has been a returned lease that no reader has taken, if this one is asked to shut down.
     untaken: Option<u64>,
     /// Since when it has not reached a trainer, if it begins no more windows.
     unreached: Option<u64>,

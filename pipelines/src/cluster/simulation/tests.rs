@@ -12,8 +12,14 @@ const ONCE_WRONG: [(u64, &str); 8] = [
     (428, "a late request for a snapshot took the place of a later one"),
     (6, "a trainer that reads by itself lost its leases, took them again, and computed their batches twice"),
     (3358, "a trainer that had left out a round pushed for the next one"),
-    (4286, "a reader that was told to end kept a window that it had not begun, and waited for later ones that it had"),
-    (411, "all readers were told to end, and one of them waited for the trainer to take batches of later windows"),
+    (
+        4286,
+        "a reader that was asked to shut down kept a window that it had not begun, and waited for later ones that it had",
+    ),
+    (
+        411,
+        "all readers were asked to shut down, and one of them waited for the trainer to take batches of later windows",
+    ),
     (20, "a coordinator that was started again waited for a trainer that had left"),
 ];
 

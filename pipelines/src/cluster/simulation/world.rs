@@ -31,7 +31,7 @@ pub(super) enum Event {
     },
     Step(Pid),
     Start(Place),
-    /// A process is told to end.
+    /// A process is asked to shut down.
     Terminate(Pid),
     /// The supervisor looks for processes that hang.
     Supervise,
@@ -62,7 +62,7 @@ pub(super) struct World {
     pub(super) began_without: Option<u64>,
     /// Files of gradients that several trainers keep.
     pub(super) kept_files: BTreeMap<String, Vec<(BatchId, u64)>>,
-    /// When processes were told to end, in this run.
+    /// When processes were asked to shut down, in this run.
     pub(super) told_at: Option<u64>,
     /// When the run was last started again after a drain.
     pub(super) resumed_at: u64,
@@ -95,7 +95,7 @@ pub(super) struct Counted {
     pub(super) resumes: u64,
     /// Processes that found their part of a checkpoint damaged.
     pub(super) damaged: u64,
-    /// Processes that were told to end, and runs that ended as drained and were resumed.
+    /// Processes that were asked to shut down, and runs that ended as drained and were resumed.
     pub(super) told: u64,
     pub(super) drains: u64,
     /// Last checkpoints that could not be written.

@@ -168,14 +168,14 @@ fn a_drain_finishes_the_windows_that_are_begun_and_gives_the_others_back() {
     progress.batch_done(id(1, 0));
     assert_eq!(urgent(&progress), Some(Report { done: done(1, &[(9, 1, 1)]), gives_back: true }));
     assert!(progress.is_empty());
-    // A lease that was under way when the reader was told to end.
+    // A lease that was under way when the reader was asked to shut down.
     progress.add(&lease(16..24, 0));
     assert_eq!(urgent(&progress), Some(Report { done: Vec::new(), gives_back: true }));
     assert_eq!(urgent(&progress), None);
 }
 
-/// Found by the simulation: a reader had sent batches when it got a lost lease before them, and was told to end. It waited for its batches,
-/// and the trainer for the window that the reader had not begun.
+/// Found by the simulation: a reader had sent batches when it got a lost lease before them, and was asked to shut down. It waited for its
+/// batches, and the trainer for the window that the reader had not begun.
 #[test]
 fn in_order_a_window_that_is_not_begun_is_given_back_before_later_ones_are_done() {
     for in_order in [true, false] {
@@ -192,14 +192,15 @@ fn in_order_a_window_that_is_not_begun_is_given_back_before_later_ones_are_done(
     }
 }
 
-/// A bug: all readers were told to end. One gave its windows back; another waited for the trainer to take later ones that it had begun.
+/// A bug: all readers were asked to shut down. One gave its windows back; another waited for the trainer to take later ones that it had
+/// begun.
 #[test]
 fn in_order_windows_that_are_begun_are_given_back_if_nobody_takes_those_of_others() {
     for in_order in [true, false] {
         let progress = LeaseProgress::new(in_order);
         progress.add(&lease(4..6, 0));
         assert!(progress.begin(0, 4, 0) && progress.batch_sent(id(4, 0), 0, 10, end(1, 10, 0)));
-        assert!(!progress.give_all_back(true), "it was not told to end");
+        assert!(!progress.give_all_back(true), "it was not asked to shut down");
         progress.close();
         assert_eq!(urgent(&progress), None, "the window is begun");
         assert_eq!(progress.give_all_back(false), in_order);

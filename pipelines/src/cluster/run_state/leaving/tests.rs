@@ -1,4 +1,4 @@
-//! Trainers that leave, come back and are told to end at the same time as the run.
+//! Trainers that leave, come back and are asked to shut down at the same time as the run.
 
 use std::time::Duration;
 
@@ -155,9 +155,9 @@ fn the_first_trainer_a_ps_and_trainers_in_step_drain_the_run() {
     }
 }
 
-/// All processes are told to end, in any order.
+/// All processes are asked to shut down, in any order.
 #[test]
-fn a_trainer_that_is_told_to_end_while_the_run_drains_drains_with_it() {
+fn a_trainer_that_is_asked_to_shut_down_while_the_run_drains_drains_with_it() {
     let mut run = Run::new(1, true, false);
     let (trainers, reader) = run.begin();
     assert!(matches!(run.lease(reader, 0), LeaseReply::Lease(_)));
@@ -262,7 +262,7 @@ fn a_new_attempt_begins_without_the_trainers_that_have_left_or_end_before_they_j
     run.join_as(ps);
     let first = run.join(Role::Trainer, 0);
     assert_eq!(run.state.status().phase, RunPhase::Gathering);
-    // The last one is told to end before it has joined.
+    // The last one is asked to shut down before it has joined.
     let gone = run.process(Role::Trainer, 2);
     run.plan(&gone);
     run.state.gone(&gone, run.now).unwrap();
@@ -281,7 +281,7 @@ fn a_new_attempt_begins_without_the_trainers_that_have_left_or_end_before_they_j
 }
 
 #[test]
-fn a_trainer_that_is_told_to_end_before_the_run_begins_leaves_too() {
+fn a_trainer_that_is_asked_to_shut_down_before_the_run_begins_leaves_too() {
     let mut run = Run::new(0, false, false);
     run.join(Role::Ps, 0);
     let trainers = [0, 1].map(|rank| run.join(Role::Trainer, rank));
