@@ -46,8 +46,8 @@ impl LookupGate {
         self.state.notify();
     }
 
-    /// Waits until all batches before the one that arrived as number `arrival` have entered or were skipped. No batch behind it enters before
-    /// it does. Cancel safe.
+    /// Waits until all batches before the one that arrived as number `arrival` have entered or were skipped. No batch behind it enters
+    /// before it does. Cancel safe.
     pub(crate) async fn until_turn(&self, arrival: u64) {
         self.state.until(|state| state.next == arrival).await;
     }

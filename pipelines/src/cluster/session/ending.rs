@@ -110,8 +110,8 @@ impl ClusterSession {
         }
     }
 
-    /// Returns a function that ends the training of the run, whose only trainer is this process, after so many rows and batches. The function
-    /// returns at once.
+    /// Returns a function that ends the training of the run, whose only trainer is this process, after so many rows and batches. The
+    /// function returns at once.
     pub(crate) fn stops_early(&self) -> impl Fn(RowCounts) + Send + use<> {
         let (io, member) = (self.io.clone(), self.member.clone());
         move |trained| {

@@ -1,5 +1,5 @@
-//! Early stopping, in a quarter of the runs with one trainer that may evaluate: it holds the first batch after so many rows until all before
-//! it are applied or kept, as the stage `lookup` does for an evaluation, and then trains on no more.
+//! Early stopping, in a quarter of the runs with one trainer that may evaluate: it holds the first batch after so many rows until all
+//! before it are applied or kept, as the stage `lookup` does for an evaluation, and then trains on no more.
 
 use forebay_base::mix64;
 use forebay_batches::{BatchId, RowCounts};
