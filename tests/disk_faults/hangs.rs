@@ -35,7 +35,7 @@ fn started(folder: &Path, command: &str, more: &[&str]) -> Option<Background> {
 
 /// Tells a run to end while its first checkpoint hangs, for ten seconds at least. `command`: `train` or `launch`. Its model must have
 /// `least` rows. Returns its output; `None` if the test cannot run here.
-fn told_to_end_while_its_checkpoint_hangs(command: &str, more: &[&str], least: u64) -> Option<String> {
+fn asked_to_shut_down_while_its_checkpoint_hangs(command: &str, more: &[&str], least: u64) -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let mut run = started(folder.path(), command, more)?;
     let checkpoints = folder.path().join("disk/checkpoints");
@@ -57,7 +57,7 @@ fn told_to_end_while_its_checkpoint_hangs(command: &str, more: &[&str], least: u
 /// A bug: the drain was not noticed, and the run trained on until its last row.
 #[test]
 fn a_run_that_is_asked_to_shut_down_while_its_checkpoint_hangs_saves_its_model() {
-    let Some(text) = told_to_end_while_its_checkpoint_hangs("train", &[], 10_000) else { return };
+    let Some(text) = asked_to_shut_down_while_its_checkpoint_hangs("train", &[], 10_000) else { return };
     assert!(text.contains("the run ends without it") && text.contains(HANGS), "{text}");
 }
 
@@ -68,7 +68,7 @@ fn a_launch_that_is_asked_to_shut_down_while_its_ps_cannot_write_saves_its_model
     let one = ["placement.readers=1", "placement.ps=2", windows];
     let two = ["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.staleness=4", windows];
     for (placement, least) in [(&one[..], 8000), (&two, 1000)] {
-        let Some(text) = told_to_end_while_its_checkpoint_hangs("launch", placement, least) else { return };
+        let Some(text) = asked_to_shut_down_while_its_checkpoint_hangs("launch", placement, least) else { return };
         assert!(text.contains(HANGS), "{text}");
     }
 }
@@ -85,7 +85,7 @@ const EXACT: [&str; 6] = [
 
 #[test]
 fn a_launch_that_is_asked_to_shut_down_while_its_trainers_stand_still_for_a_checkpoint_that_hangs_saves_its_model() {
-    let Some(text) = told_to_end_while_its_checkpoint_hangs("launch", &EXACT, 1000) else { return };
+    let Some(text) = asked_to_shut_down_while_its_checkpoint_hangs("launch", &EXACT, 1000) else { return };
     // The coordinator gives the cut up at the same time.
     assert!([HANGS, "the store did not take the gradients"].iter().any(|why| text.contains(why)), "{text}");
 }
