@@ -150,10 +150,15 @@ fn by_share(limit: &Limit) -> Certainty {
     if limit.share >= SURE { Certainty::Sure } else { Certainty::Likely }
 }
 
-/// A limit between stages, with its certainty: unclear until the trainers have taken some batches. A lost reader is known without them.
+/// A limit between stages, with its certainty: unclear until some batches have arrived, in a training at the trainers. A lost reader is
+/// known without them.
 fn after_batches(processes: &[&ProcessReport], limit: Limit) -> (Limit, Certainty) {
-    let stages = processes.iter().flat_map(|process| &process.report.stages);
-    let batches: u64 = stages.filter(|stage| stage.name == COMPUTE).map(|stage| stage.items_in).sum();
+    let stages = || processes.iter().flat_map(|process| &process.report.stages);
+    let trains = stages().any(|stage| stage.name == COMPUTE);
+    let batches: u64 = match trains {
+        true => stages().filter(|stage| stage.name == COMPUTE).map(|stage| stage.items_in).sum(),
+        false => stages().map(|stage| stage.items_in).max().unwrap_or(0),
+    };
     let few = batches < FEW_BATCHES && limit.name != LOST_LEASES;
     let certainty = if few { Certainty::Unclear } else { by_share(&limit) };
     (limit, certainty)
