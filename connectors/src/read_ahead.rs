@@ -191,7 +191,9 @@ impl ReadAhead {
     /// A fetch of `bytes` came. So far the source has waited for the store for `waited`.
     pub(crate) fn end(&mut self, bytes: u64, waited: Duration) {
         let now = Instant::now();
-        let is_full = self.permits.semaphore.available_permits() == 0 || self.under_way >= self.at_once();
+        let is_full = self.permits.semaphore.available_permits() == 0
+            || self.window.under_way >= self.window.most
+            || self.under_way >= self.at_once();
         let (since, waited_before) = std::mem::replace(&mut self.seen, (now, waited));
         let seen = FetchInterval {
             time: now - since,

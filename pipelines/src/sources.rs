@@ -426,13 +426,19 @@ fn file_columns(job: &Job, format: Format, names: Vec<String>, shown: Shown<'_>)
 mod tests {
     use super::*;
 
-    /// A job shuffles, in windows, and its decode threads may grow to its cores. In all else, both read in the same way.
+    /// A job shuffles, in windows, its decode threads may grow to its cores, and its read-ahead to 1 GiB. In all else, both read in the same
+    /// way.
     #[test]
     fn a_source_reads_by_default_as_a_job_on_two_cores_does() {
         for cores in [1, 2] {
             let job = Job::from_toml("", &[format!("pipeline.cores={cores}")]).unwrap();
             let plain = ReadOptions::default();
-            let expected = ReadOptions { shuffle: job.data.shuffle, most_decode_threads: cores, ..plain.clone() };
+            let expected = ReadOptions {
+                shuffle: job.data.shuffle,
+                most_decode_threads: cores,
+                most_read_ahead_bytes: 1 << 30,
+                ..plain.clone()
+            };
             assert_eq!(read_options(&job, plain.window_rows), expected);
         }
     }
