@@ -92,7 +92,10 @@ fn of_many(mut report: Value) -> Value {
             "why": "parse 98% busy, batch 92% busy", "rows_per_second": 1e6, "rows_per_second_after": 2.5e6,
             "rolled_back": number.is_multiple_of(2), "process": format!("reader {number}") })
     };
-    report["adjustments"] = json!((0..READERS).map(adjustment).collect::<Vec<_>>());
+    let mut adjustments: Vec<Value> = (0..READERS).map(adjustment).collect();
+    let read_ahead = json!({ "stage": "read", "from": 64 << 20, "to": 128 << 20, "knob": "read_ahead" });
+    adjustments[READERS - 1]["stages"] = json!([read_ahead]);
+    report["adjustments"] = json!(adjustments);
     report["stages"][0]["replicas"] = json!(READERS);
     (report["processes"], report["services"]) = (json!(processes), json!(shards));
     // It was resumed, and nothing limits it for sure.
@@ -118,7 +121,7 @@ fn a_run_of_64_readers_and_16_shards_fits_a_phone_and_a_laptop() {
         for (id, summary) in [
             ("process-list", "1 trainer, 64 readers, 16 ps: 10.0k CPU seconds; busiest: "),
             ("shards", "16 shards: 19.8M calls; busiest: ps"),
-            ("adjustments", "64 changes of replicas, 32 rolled back"),
+            ("adjustments", "64 changes of the tuner, 32 rolled back"),
         ] {
             let text = page.value(&format!("document.querySelector('#{id} > summary').textContent"));
             assert!(text.as_str().unwrap().starts_with(summary), "{text}");
@@ -127,6 +130,8 @@ fn a_run_of_64_readers_and_16_shards_fits_a_phone_and_a_laptop() {
         }
         assert_eq!(page.value("document.querySelectorAll('#process-table tbody tr').length"), READERS + SHARDS + 1);
         assert_eq!(page.value("document.querySelectorAll('#adjustment-table tbody tr').length"), READERS);
+        let newest = page.value("document.querySelector('#adjustment-table tbody tr').textContent");
+        assert!(newest.as_str().unwrap().contains("read 64 MiB → 128 MiB of read-ahead"), "{newest}");
         assert_eq!(
             page.value(&fits),
             true,
@@ -186,7 +191,7 @@ fn a_screen_reader_is_told_the_values_of_every_chart_and_the_keyboard_reaches_ev
     assert!(told(&["predicted 0.", "observed 0."]), "the calibration: {pictures:?}");
     assert!(pictures.iter().all(|name| !name.is_empty()), "a picture without a name: {pictures:?}");
     assert_eq!(names("Canvas"), [""; 0], "a canvas is told besides its picture");
-    for region in ["Shards", "Changes of replicas", "Processes", "Evaluations", "Ledger of rows"] {
+    for region in ["Shards", "Changes of the tuner", "Processes", "Evaluations", "Ledger of rows"] {
         assert!(names("region").contains(&region), "{region}: {:?}", names("region"));
     }
     let heads = names("columnheader");
@@ -202,7 +207,7 @@ fn a_screen_reader_is_told_the_values_of_every_chart_and_the_keyboard_reaches_ev
         );
         reached.push(at.as_str().unwrap_or_default().to_owned());
     }
-    for stop in ["shards", "Shards", "adjustments", "Changes of replicas", "process-list", "Processes"] {
+    for stop in ["shards", "Shards", "adjustments", "Changes of the tuner", "process-list", "Processes"] {
         assert!(reached.iter().any(|at| at == stop), "the keyboard does not reach {stop}: {reached:?}");
     }
 }

@@ -48,23 +48,25 @@ function labels(of) {
   table("labels", ["label", "positive", "AUC", "logloss", "normalized entropy", "COPC"], of.map(row));
 }
 
+/** What a change of a knob counts, if it is not replicas. */
+const KNOBS = { decode_threads: "decode threads", read_ahead: "of read-ahead", threads: "threads" };
+
 /** The changes of replicas, threads and read-ahead, the newest first. */
 function adjustments(of) {
   $("tuning").hidden = of.length === 0;
   if (of.length === 0) return;
   const several = of.some((each) => each.process);
   const rows = [...of].reverse().map((each) => {
-    const number = (n, knob) => (knob === "read_ahead" ? bytes(n) : n);
-    const noun = (knob) => (knob ? " " + knob.replace("_", " ") : "");
-    const what = each.stages.map(({ stage, from, to, knob }) => `${stage}${noun(knob)} ${number(from, knob)} → ${number(to, knob)}`).join(", ");
+    const knob = each.stages[0]?.knob;
+    const number = (n) => (knob === "read_ahead" ? bytes(n) : n);
+    const what = each.stages.map(({ stage, from, to }) => `${stage} ${number(from)} → ${number(to)}`).join(", ") + " " + (KNOBS[knob] ?? "replicas");
     const after = each.rows_per_second_after == null ? "not measured yet" : short(each.rows_per_second_after) + (each.rolled_back ? ", rolled back" : "");
     return [clock(each.at), ...(several ? [each.process ?? ""] : []), what, each.why, short(each.rows_per_second), after];
   });
   const words = several ? [1, 2, 3] : [1, 2];
-  table("adjustment-table", ["after", ...(several ? ["process"] : []), of_replicas ? "replicas" : "change", "why", "rows/s before", "rows/s after"], rows, words);
-  const of_replicas = of.every((each) => each.stages.every(({ knob }) => !knob)) ? " of replicas" : "";
+  table("adjustment-table", ["after", ...(several ? ["process"] : []), "change", "why", "rows/s before", "rows/s after"], rows, words);
   const undone = of.filter((each) => each.rolled_back).length;
-  fold("adjustments", `${of.length === 1 ? "1 change" : of.length + " changes"}${of_replicas}, ${undone} rolled back`, of.length);
+  fold("adjustments", `${of.length === 1 ? "1 change" : of.length + " changes"} of the tuner, ${undone} rolled back`, of.length);
 }
 
 function ledger({ read, delivered, rejected, unwritten }) {
