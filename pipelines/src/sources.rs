@@ -431,8 +431,8 @@ fn file_columns(job: &Job, format: Format, names: Vec<String>, shown: Shown<'_>)
 mod tests {
     use super::*;
 
-    /// A job shuffles, in windows, its decode threads may grow to its cores, and its read-ahead to 1 GiB. In all else, both read in the same
-    /// way.
+    /// A job shuffles, in windows, its decode threads may grow to its cores, and its read-ahead to 1 GiB. In all else, both read in the
+    /// same way.
     #[test]
     fn a_source_reads_by_default_as_a_job_on_two_cores_does() {
         for cores in [1, 2] {
