@@ -195,7 +195,7 @@ fn a_screen_reader_is_told_the_values_of_every_chart_and_the_keyboard_reaches_ev
         assert!(names("region").contains(&region), "{region}: {:?}", names("region"));
     }
     let heads = names("columnheader");
-    assert!(heads.contains(&"memory, at most") && heads.contains(&"replicas"), "{heads:?}");
+    assert!(heads.contains(&"memory, at most") && heads.contains(&"change"), "{heads:?}");
 
     // By the tab key alone.
     page.value("document.body.focus()");
