@@ -90,11 +90,11 @@ impl Training {
         self.resources.model.spec.as_ref().map(|spec| DenseMemory::of(&self.resources.job, spec))
     }
 
-    /// Starts it. Before that, the process that saves the model checks that it can: see [`preflight`](crate::training::preflight).
+    /// Starts it. Before that, the process that saves the model checks that it can: see [`preflight`](crate::preflight).
     ///
     /// # Errors
     /// A user fault if the memory that this process may have is too small for the dense parameters. A fault of
-    /// [`preflight`](crate::training::preflight). In a cluster, all members end with it.
+    /// [`preflight`](crate::preflight). In a cluster, all members end with it.
     pub fn start(self) -> Result<RunningTraining, Fault> {
         let Self { mut resources, pipeline, .. } = self;
         let requests = resources.evaluations.as_ref().and_then(|evaluations| evaluations.take_requests());

@@ -238,7 +238,7 @@ impl Coordinator {
         self.wait_until_notified().await;
     }
 
-    /// See [`RunStatus::silent`].
+    /// See [`RunStatus::silent`](super::messages::RunStatus::silent).
     pub(crate) fn silent(&self) -> Vec<String> {
         self.state.lock().silent().to_vec()
     }

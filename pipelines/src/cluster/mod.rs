@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The job's `[placement]` says how many processes of each role there are; all of them run the same job file. A process joins
-//! with a [`ProcessConfig`] and works until the run is over: [`Ps::run`], [`Reader::run`], and for a trainer [`trainer`], which
+//! with a [`ProcessConfig`] and works until the run is over: [`Ps::run`](crate::roles::Ps::run),
+//! [`Reader::run`](crate::roles::Reader::run), and for a trainer [`trainer`](fn@crate::roles::trainer), which
 //! returns a [`Training`](crate::Training) like any other.
 //!
 //! Read in this order:

@@ -103,7 +103,7 @@ impl DenseService {
         Self { trainers: Some(trainers), ..self }
     }
 
-    /// As [`TableService::trainers_acknowledge`](crate::TableService::trainers_acknowledge).
+    /// As [`TableService::trainers_acknowledge`](crate::remote::TableService::trainers_acknowledge).
     #[must_use]
     pub fn trainers_acknowledge(self, do_they: bool) -> Self {
         Self { trainers_acknowledge: do_they, ..self }
