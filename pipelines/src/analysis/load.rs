@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use forebay_actors::{CoreSeconds, StageReport, WaitKind};
+use forebay_actors::{CoreSeconds, Machine, StageReport, WaitKind};
 use serde::{Deserialize, Serialize};
 
 use crate::metrics::process_report::ProcessReport;
@@ -245,43 +245,45 @@ impl fmt::Display for BusyCores {
 
 /// The hosts of a run, those with the least free cores first.
 pub(super) fn machines(processes: &[&ProcessReport]) -> Vec<MachineUse> {
-    let mut machines: Vec<MachineUse> = Vec::new();
+    let mut hosts: Vec<Vec<&ProcessReport>> = Vec::new();
     for process in processes {
-        let (machine, wall) = (&process.report.machine, process.report.wall.as_secs_f64());
-        if machine.cores == 0 || wall == 0.0 {
+        let limits = |process: &ProcessReport| {
+            let Machine { host, cores, cpu_quota, .. } = &process.report.machine;
+            (host.clone(), *cores, *cpu_quota)
+        };
+        if process.report.machine.cores == 0 || process.report.wall.is_zero() {
             continue;
         }
-        let limits = (&machine.host, machine.cores, machine.cpu_quota);
-        let run = machine.cpu.as_secs_f64() / wall;
-        let share = run / machine.cpu_quota.unwrap_or(machine.cores as f64);
-        let shared = machine.core_seconds.map(|CoreSeconds { idle, others, waited }| SharedCores {
-            run,
-            idle: idle / wall,
-            others: others / wall,
-            waited: waited / wall,
-        });
-        match machines.iter_mut().find(|known| (&known.host, known.cores, known.cpu_quota) == limits) {
-            Some(known) => {
-                known.share += share;
-                known.processes.push(process.process.clone());
-                // To the first process, the next one is one of the others.
-                known.shared = known.shared.zip(shared).map(|(all, next)| SharedCores {
-                    run: all.run + run,
-                    others: (all.others - run).max(0.0),
-                    waited: all.waited + next.waited,
-                    ..all
-                });
-            }
-            None => machines.push(MachineUse {
-                host: machine.host.clone(),
-                cores: machine.cores,
-                cpu_quota: machine.cpu_quota,
-                share,
-                processes: vec![process.process.clone()],
-                shared,
-            }),
+        match hosts.iter_mut().find(|known| limits(known[0]) == limits(process)) {
+            Some(known) => known.push(process),
+            None => hosts.push(vec![process]),
         }
     }
+    let mut machines: Vec<MachineUse> = hosts.iter().filter_map(|processes| machine(processes)).collect();
     machines.sort_by(|a, b| b.share.total_cmp(&a.share));
     machines
+}
+
+/// The use of one host by its processes, over the time of the one that ran longest: a process that was lost soon after it began used its
+/// CPU time in a small part of the run.
+fn machine(processes: &[&ProcessReport]) -> Option<MachineUse> {
+    let longest = processes.iter().rev().max_by_key(|process| process.report.wall)?;
+    let (seconds, Machine { host, cores, cpu_quota, .. }) =
+        (longest.report.wall.as_secs_f64(), &longest.report.machine);
+    let run: f64 = processes.iter().map(|process| process.report.machine.cpu.as_secs_f64() / seconds).sum();
+    // To the process that ran longest, the other ones are among the others.
+    let beside = run - longest.report.machine.cpu.as_secs_f64() / seconds;
+    let waited: Option<f64> =
+        processes.iter().map(|process| Some(process.report.machine.core_seconds?.waited / seconds)).sum();
+    let shared = longest.report.machine.core_seconds.zip(waited).map(|(CoreSeconds { idle, others, .. }, waited)| {
+        SharedCores { run, idle: idle / seconds, others: (others / seconds - beside).max(0.0), waited }
+    });
+    Some(MachineUse {
+        host: host.clone(),
+        cores: *cores,
+        cpu_quota: *cpu_quota,
+        share: run / cpu_quota.unwrap_or(*cores as f64),
+        processes: processes.iter().map(|process| process.process.clone()).collect(),
+        shared,
+    })
 }

@@ -237,6 +237,23 @@ fn on_two_cores(cpu: u64, idle: u64, others: u64, waited: u64) -> Machine {
     Machine { host: "h".into(), cores: 2, cpu: Duration::from_secs(cpu), core_seconds, ..Machine::default() }
 }
 
+/// A bug: a reader that was lost after a second, in which it had used both cores, made the cores the limit of the whole run.
+#[test]
+fn the_cores_that_a_lost_process_used_count_as_a_part_of_the_run() {
+    let mut run =
+        vec![trainer(stage("receive", 1, &[])), reader(0, stage("parse", 97, &[])), reader(1, stage("parse", 1, &[]))];
+    for (process, cpu) in run.iter_mut().zip([10, 20, 2]) {
+        process.report.machine = on_two_cores(cpu, 100, 0, 0);
+    }
+    run[2].report.wall = Duration::from_secs(1);
+    let processes: Vec<_> = run.iter().collect();
+    let machines = super::load::machines(&processes);
+    assert_eq!(machines.len(), 1);
+    assert!((machines[0].share - 0.16).abs() < 1e-9, "{machines:?}");
+    let found = analysis(&run).limit.unwrap();
+    assert_eq!((found.kind, found.name.as_str()), (LimitKind::Stage, "parse"), "{found:?}");
+}
+
 /// A bug: cores that other programs use were said to be free, and waits for a core counted as work that a change divides.
 #[test]
 fn no_gain_needs_more_than_the_idle_cores_and_what_others_give_way_to() {
