@@ -18,7 +18,7 @@ const HELPED: f64 = 1.1;
 /// The store is as fast as at a failed attempt if its rate differs by less than this.
 const ALIKE: f64 = 0.25;
 
-/// The budget may grow by this share of the free memory, of which other parts of the run take some, too.
+/// The budget grows by at most this share of the free memory at once. Other parts of the run need memory, too.
 const TAKEN: f64 = 0.25;
 
 /// The budget is halved if the source hardly waited for the store in so many intervals in a row.

@@ -21,8 +21,7 @@ use super::drain::{Drain, DrainWithout};
 use super::drained_to::LastOfDrained;
 use super::last::LastCheckpoint;
 use super::writer::{CheckpointWriter, Checkpoints};
-use crate::checkpoint::CheckpointManifest;
-use crate::checkpoint::CutPlan;
+use crate::checkpoint::{CheckpointManifest, CutPlan};
 use crate::retries;
 
 /// How often the thread looks whether a checkpoint is due. With one trainer `checkpoint.rows` wakes it, too.

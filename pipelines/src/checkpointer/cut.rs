@@ -18,10 +18,7 @@ use forebay_connectors::DataPlan;
 use forebay_ps::{ShardSnapshot, TableClient};
 
 use super::shared_cut::SharedCut;
-use crate::checkpoint::CutPlan;
-use crate::checkpoint::ModelState;
-use crate::checkpoint::{BatchOrder, TrainedBatches};
-use crate::checkpoint::{TrainPosition, check_rows};
+use crate::checkpoint::{BatchOrder, CutPlan, ModelState, TrainPosition, TrainedBatches, check_rows};
 use crate::cluster::PsSnapshots;
 use crate::metrics::evaluation_points::EvaluationPoint;
 use crate::metrics::progress::Progress;

@@ -8,9 +8,8 @@ use futures::executor::block_on;
 
 use super::cut::{Cut, Kept, Shards};
 use super::writer::{CheckpointWriter, Checkpoints};
-use crate::checkpoint::CutPlan;
-use crate::checkpoint::TrainedBatches;
 use crate::checkpoint::finished::FinishedRun;
+use crate::checkpoint::{CutPlan, TrainedBatches};
 use crate::cluster::RunStatus;
 
 /// Makes one more checkpoint after every stage of the run has ended.

@@ -12,12 +12,11 @@ use futures::executor::block_on;
 
 use super::cut::{Cut, CutPoint, Kept, Shards};
 use super::cut_client::CutLeader;
-use crate::checkpoint::CutPlan;
-use crate::checkpoint::MadeCheckpoints;
 use crate::checkpoint::author::Author;
-use crate::checkpoint::{CheckpointFolder, file_name};
-use crate::checkpoint::{CheckpointManifest, TableLayer, TableLayers};
-use crate::checkpoint::{dense_state, kept_gradients, metrics_file, table_rows};
+use crate::checkpoint::{
+    CheckpointFolder, CheckpointManifest, CutPlan, MadeCheckpoints, TableLayer, TableLayers, dense_state, file_name,
+    kept_gradients, metrics_file, table_rows,
+};
 use crate::columns::run_types::{RowTypes, RunTypes};
 use crate::evaluations::Evaluations;
 use crate::model_folder::FileEntry;

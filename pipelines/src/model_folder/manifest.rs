@@ -11,11 +11,10 @@ use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
-use crate::checkpoint_name;
 use crate::metrics::training_summary::TrainingSummary;
 use crate::model::Model;
 use crate::model::model_version::ModelVersion;
-use crate::{signed_json, versioned_json};
+use crate::{checkpoint_name, signed_json, versioned_json};
 
 /// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with groups. Version 3: slots whose
 /// values have weights. Version 4: columns of the type [`ColumnType::TextInteger`]. Version 5: times of integers, and offsets from UTC.

@@ -8,7 +8,6 @@ use forebay_actors::{Fault, counted, size};
 use forebay_job::{Job, LookupAt};
 use serde::Serialize;
 
-use super::Machines;
 use super::assumed::assumed;
 use super::assumption::{Assumption, bits, count, in_cores, time};
 use super::bounds::{Bound, Costs};
@@ -18,7 +17,7 @@ use super::options::{MachineKind, PlanOptions, ROLES};
 use super::profile::RunProfile;
 use super::reached::reached;
 use super::search::{cheapest, cheapest_run};
-use super::tables;
+use super::{Machines, tables};
 use crate::dense_model::dense_memory::DenseMemory;
 use crate::dense_model::job_model::JobModel;
 use crate::extension::registry::Registry;

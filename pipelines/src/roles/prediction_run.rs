@@ -6,10 +6,9 @@ use forebay_actors::{Control, Fault, FaultKind};
 use forebay_job::Job;
 use forebay_net::Handler;
 
-use crate::cluster::Role;
 use crate::cluster::coordinator::Coordinator;
 use crate::cluster::member::Member;
-use crate::cluster::{ClusterProcess, ClusterSession};
+use crate::cluster::{ClusterProcess, ClusterSession, Role};
 use crate::columns::sampled_settings::SampledSettings;
 use crate::context::Context;
 

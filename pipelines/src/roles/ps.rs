@@ -10,16 +10,12 @@ use forebay_ps::{Route, TableClient, start_shards};
 use tokio::time::sleep;
 
 use crate::checkpoint::{CheckpointFolder, load_rows};
-use crate::cluster::Role;
-use crate::cluster::TICK;
 use crate::cluster::acknowledge::Acknowledger;
-use crate::cluster::dense;
 use crate::cluster::members::check_rank;
 use crate::cluster::meters::MeterSender;
 use crate::cluster::snapshot_handler::SnapshotHandler;
 use crate::cluster::start_state::StartState;
-use crate::cluster::{ClusterProcess, ClusterSession};
-use crate::cluster::{RunPhase, RunStatus};
+use crate::cluster::{ClusterProcess, ClusterSession, Role, RunPhase, RunStatus, TICK, dense};
 use crate::columns::sampled_settings::SampledSettings;
 use crate::context::Context;
 use crate::dense_model::job_model::JobModel;

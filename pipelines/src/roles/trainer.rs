@@ -10,8 +10,7 @@ use forebay_ps::{Trainer, start_table};
 use tokio::sync::watch;
 
 use super::away_rows::wait_for_rows;
-use crate::checkpoint;
-use crate::checkpoint::{BatchOrder, CheckpointFolder, CheckpointManifest, Restored};
+use crate::checkpoint::{self, BatchOrder, CheckpointFolder, CheckpointManifest, Restored};
 use crate::checkpointer::cut::Shards;
 use crate::checkpointer::cut_client::CutLeader;
 use crate::cluster::acknowledge::Acknowledger;
@@ -20,10 +19,8 @@ use crate::cluster::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use crate::cluster::dense::PsDenseStore;
 use crate::cluster::departure::{Departure, Input};
 use crate::cluster::lease_client::LeaseClient;
-use crate::cluster::ordered;
 use crate::cluster::start_state::StartState;
-use crate::cluster::{ClusterProcess, ClusterSession};
-use crate::cluster::{RunPhase, RunStatus};
+use crate::cluster::{ClusterProcess, ClusterSession, RunPhase, RunStatus, ordered};
 use crate::columns::sampled_settings::SampledSettings;
 use crate::context::Context;
 use crate::dense_model::dense_store::DenseStore;
@@ -36,10 +33,8 @@ use crate::sources;
 use crate::stages::participation::{Membership, Participation};
 use crate::stages::rounds_end::RoundsEnd;
 use crate::trainer_count::TrainerCount;
-use crate::training::Training;
-use crate::training::preflight;
 use crate::training::resources::Resources;
-use crate::training::wiring;
+use crate::training::{Training, preflight, wiring};
 
 /// Joins a run as a trainer and waits until all members have joined.
 ///

@@ -10,8 +10,7 @@ use forebay_job::{
     Columns, DenseColumn, DenseStatistics, FeatureScale, FeatureScales, Job, Scale, Transform, look_like_counts,
 };
 
-use super::far_values;
-use super::far_values::FarValues;
+use super::far_values::{self, FarValues};
 use super::statistics::Moments;
 use super::value_sample::{ValueSample, typical};
 use crate::columns::trained_types::TrainedTypes;

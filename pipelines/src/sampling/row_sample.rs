@@ -11,13 +11,10 @@ use forebay_batches::Parse;
 use forebay_connectors::OnBadRow;
 use forebay_job::{Columns, DenseColumn, FeatureScales, Job};
 
-use super::feature_scales;
-use super::feature_scales::FeatureValues;
-use super::initial_bias;
-use super::initial_bias::LabelCounts;
-use super::label_order;
-use super::mean_weight;
+use super::feature_scales::{self, FeatureValues};
+use super::initial_bias::{self, LabelCounts};
 use super::statistics::{reading, values_there};
+use super::{label_order, mean_weight};
 use crate::columns::run_types::RowTypes;
 use crate::columns::sampled_settings::SampledSettings;
 use crate::context::Context;

@@ -19,8 +19,7 @@ use crate::metrics::training_summary::TrainingSummary;
 use crate::metrics::unknown_values::WarnedSlots;
 use crate::model::Model;
 use crate::model_folder::{FileEntry, MANIFEST, Manifest, check_place, probe_place};
-use crate::retries;
-use crate::sources;
+use crate::{retries, sources};
 
 /// The evaluations of the checkpoints in a folder.
 pub struct CheckpointEvaluations {

@@ -10,8 +10,7 @@ use forebay_job::{DenseAt, Job, ModelKind, OwnStage};
 
 use super::resources::Resources;
 use super::wiring;
-use crate::checkpoint;
-use crate::checkpoint::{BatchOrder, CheckpointFolder, DamagedCheckpoints, Found};
+use crate::checkpoint::{self, BatchOrder, CheckpointFolder, DamagedCheckpoints, Found};
 use crate::checkpointer::cut::Shards;
 use crate::context::Context;
 use crate::dense_model::dense_memory::DenseMemory;

@@ -18,9 +18,9 @@ use super::own_widths::{cut, pad};
 use super::remote_ps::{DEADLINE, RemotePs};
 use super::reply_times::{PsReplies, ReplyTimes};
 use super::requests::{AcknowledgeTable, HeldShards, ReduceTableLr, TableName, Ticket};
-use super::row_columns;
-use super::row_columns::{batch, key_field, keys_column, list_field, plain, rows, rows_column};
-use super::row_columns::{reclaim_keys, reclaim_rows};
+use super::row_columns::{
+    self, batch, key_field, keys_column, list_field, plain, reclaim_keys, reclaim_rows, rows, rows_column,
+};
 use crate::exactly_once::PushAnswer;
 use crate::lifetime::{Absent, RowUsage};
 use crate::push::{AfterRound, Stamp};
