@@ -94,8 +94,7 @@ impl Tried {
 
     /// A folder on the disk of this mount point. `None`: a disk is mounted there, or the folder does not lie there.
     fn away(folder: &Path, mount: &Path, device: impl Fn(&Path) -> Option<u64>) -> Option<Self> {
-        let (above, there) = folder.ancestors().find_map(|at| Some((at, fs::canonicalize(at).ok()?)))?;
-        let real = there.join(folder.strip_prefix(above).ok()?);
+        let real = real_path(folder)?;
         let beneath = mount.parent()?.ancestors().find_map(&device)?;
         let lies_there = real.starts_with(mount);
         let away = Self { real, mount: mount.to_owned(), beneath };
@@ -108,6 +107,12 @@ impl Tried {
         let there = folder.ancestors().find_map(|at| Some((device(at)?, fs::canonicalize(at).ok()?)));
         there.is_some_and(|(device, real)| device == self.beneath && self.real.starts_with(real))
     }
+}
+
+/// Where a path leads without symbolic links. A path that does not exist yet has no links, so the links of the folders above it count.
+pub(crate) fn real_path(path: &Path) -> Option<PathBuf> {
+    let (above, real) = path.ancestors().find_map(|at| Some((at, fs::canonicalize(at).ok()?)))?;
+    Some(real.join(path.strip_prefix(above).ok()?))
 }
 
 /// The device that a folder is on. The dot makes the system mount a disk that it mounts on demand.

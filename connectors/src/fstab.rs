@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 
+use crate::disks::real_path;
+
 /// The mount point of the disk that a folder, which may be missing, lies on by `/etc/fstab`, if that disk is not mounted now.
 pub(crate) fn not_mounted(folder: &Path) -> Option<PathBuf> {
     // If the system does not say, the disk counts as mounted.
@@ -17,8 +19,7 @@ pub(crate) fn not_mounted(folder: &Path) -> Option<PathBuf> {
 const FSTAB: &str = "/etc/fstab";
 
 fn not_mounted_of(fstab: &[u8], folder: &Path, is_mounted: impl Fn(&Path) -> bool) -> Option<PathBuf> {
-    let (above, there) = folder.ancestors().find_map(|at| Some((at, fs::canonicalize(at).ok()?)))?;
-    let real = there.join(folder.strip_prefix(above).ok()?);
+    let real = real_path(folder)?;
     let points = fstab.split(|byte| *byte == b'\n').filter_map(mount_point);
     // The disk that would be mounted last lies on top.
     let innermost = points.filter(|point| real.starts_with(point)).max_by_key(|point| point.as_os_str().len())?;

@@ -1,12 +1,13 @@
 //! Whether one place lies in another, by their paths and URLs; and the check of a folder to be replaced.
 
+use std::env;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use forebay_actors::Fault;
 
 use super::folder::OpenFolder;
 use super::place;
+use crate::disks::real_path;
 use crate::stores::{comparable, local_path};
 
 /// Name of the empty file that marks a folder of rows in a store as complete. Readers skip it.
@@ -27,12 +28,7 @@ fn resolved(place: &str) -> PathBuf {
     let Some(local) = local_path(place) else { return PathBuf::from(comparable(place)) };
     let path = std::path::absolute(local.as_ref()).unwrap_or_else(|_| local.as_ref().into());
     let path = place::followed(&path).unwrap_or(path);
-    // A path that does not exist yet has no links, so the links of the folders above it count.
-    let real = path.ancestors().find_map(|above| {
-        let real = fs::canonicalize(above).ok()?;
-        Some(real.join(path.strip_prefix(above).ok()?))
-    });
-    real.unwrap_or(path)
+    real_path(&path).unwrap_or(path)
 }
 
 /// Fails if the working directory is `place` or lies in it: no command replaces the folder that it runs in.
@@ -59,6 +55,8 @@ pub(super) fn check_holds_only(folder: &OpenFolder, endings: &[&str]) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
