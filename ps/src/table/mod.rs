@@ -85,6 +85,8 @@ pub struct Table {
     bloom: Option<Box<Bloom>>,
     /// Rows to remove, kept for the next push.
     leaving: Vec<u32>,
+    /// Keys of rows that this push has removed, which are still in the index.
+    removed: Vec<u64>,
     /// A row that is not in the table; in a table with groups a buffer for rows of one group.
     blank: Vec<f32>,
     /// A table for each group, if there are several: then the outer table holds no row itself.
@@ -117,6 +119,7 @@ impl Table {
                 _ => None,
             },
             leaving: Vec::new(),
+            removed: Vec::new(),
             blank: vec![0.0; layout.stride],
             layout,
             index,

@@ -3,6 +3,8 @@
 //! A cell takes places in blocks of [`BLOCK`] neighbours, so that a look at a cell reads memory in runs. The place of a removed row is used
 //! again by its own cell.
 
+use std::collections::BinaryHeap;
+
 use forebay_base::{GOLDEN_GAMMA, mix64};
 
 use super::arena::Arena;
@@ -58,15 +60,15 @@ pub(super) struct RowUsages {
     known: Vec<Pages<Known>>,
     alive: Bits,
     rows: usize,
-    /// Rows of a cell in the order of their removal, kept for the next.
-    order: Vec<(i64, u64, u32)>,
+    /// Rows that leave a cell, the one that would leave last on top; kept for the next.
+    lowest: BinaryHeap<(i64, u64, u32)>,
 }
 
 impl RowUsages {
     pub(super) fn new(rules: Eviction) -> Self {
         let share = rules.max_rows.map_or(usize::MAX, |rows| rows as usize / CELLS);
         let cells = (0..CELLS).map(|_| Cell { blocks: Vec::new(), free: NONE, rows: 0 }).collect();
-        Self { rules, share, cells, known: Vec::new(), alive: Bits::default(), rows: 0, order: Vec::new() }
+        Self { rules, share, cells, known: Vec::new(), alive: Bits::default(), rows: 0, lowest: BinaryHeap::new() }
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -81,7 +83,7 @@ impl RowUsages {
     pub(super) fn bytes(&self) -> usize {
         let cells: usize = self.cells.iter().map(|cell| cell.blocks.capacity() * 4).sum();
         let known: usize = self.known.iter().map(Pages::bytes).sum();
-        known + cells + self.cells.len() * size_of::<Cell>() + self.alive.bytes() + self.order.capacity() * 24
+        known + cells + self.cells.len() * size_of::<Cell>() + self.alive.bytes() + self.lowest.capacity() * 24
     }
 
     #[inline(always)]
@@ -214,8 +216,10 @@ impl RowUsages {
     /// The lowest sixteenth of the rows of a full cell. It depends on the rows of the cell alone, not on their places.
     #[cold]
     fn lowest(&mut self, cell: usize, step: u64, rows: &mut Vec<u32>) {
-        let mut order = std::mem::take(&mut self.order);
-        order.clear();
+        let held = self.cells[cell].rows as usize;
+        let surplus = held - (self.share - (self.share / 16).max(1)).min(held);
+        let mut lowest = std::mem::take(&mut self.lowest);
+        lowest.clear();
         let half_life = self.rules.half_life;
         for row in self.rows_of(cell) {
             let known = self.at(row);
@@ -223,14 +227,20 @@ impl RowUsages {
                 Some(half_life) => rising(f64::from(known.score).log2() - age(known, step) as f64 / half_life as f64),
                 None => i64::from(known.seen),
             };
-            order.push((standing, mix64(known.key), row));
+            // Most rows stay, and need one comparison.
+            if lowest.len() < surplus {
+                lowest.push((standing, mix64(known.key), row));
+            } else if let Some(mut last) = lowest.peek_mut()
+                && standing <= last.0
+            {
+                let this = (standing, mix64(known.key), row);
+                if this < *last {
+                    *last = this;
+                }
+            }
         }
-        let surplus = order.len() - (self.share - (self.share / 16).max(1)).min(order.len());
-        if surplus > 0 {
-            order.select_nth_unstable(surplus - 1);
-            rows.extend(order[..surplus].iter().map(|(_, _, row)| *row));
-        }
-        self.order = order;
+        rows.extend(lowest.iter().map(|(_, _, row)| *row));
+        self.lowest = lowest;
     }
 
     fn rows_of(&self, cell: usize) -> impl Iterator<Item = u32> + '_ {

@@ -19,6 +19,7 @@ impl Table {
     /// As [`pull`](Self::pull). A key without a row reads as the row that the push will make, or as zeros if it has to be
     /// admitted.
     pub(super) fn pull_with_lifetime(&mut self, keys: &[u64], rows: &mut [f32]) {
+        debug_assert!(self.removed.is_empty(), "a push takes the keys that it removes from the index");
         let mut known = self.recent.oldest(keys);
         dispatch(PullWithLifetime { table: self, keys, rows, known: &mut known });
         self.stats.missed += known.iter().filter(|row| **row == NONE).count() as u64;
@@ -38,6 +39,7 @@ impl Table {
         let result = dispatch(PushWithLifetime { table: self, keys, rows: &mut rows, grads, step, updates });
         self.recent.give_back(rows);
         self.remove_expired(step);
+        self.unindex();
         result
     }
 
@@ -45,7 +47,7 @@ impl Table {
     #[inline(never)]
     fn row_for_push(&mut self, key: u64, step: u64) -> Result<Option<u32>, TableError> {
         let hash = self.index.hash(key);
-        if let Some(row) = self.index.find(hash, key) {
+        if let Some(row) = self.find(hash, key) {
             return Ok(Some(row));
         }
         if !self.admits(key, step)? {
@@ -84,7 +86,7 @@ impl Table {
     /// Counts a push that has the key, in a table of counts.
     fn count(&mut self, key: u64, step: u64) -> Result<u32, TableError> {
         let hash = self.index.hash(key);
-        let row = match self.index.find(hash, key) {
+        let row = match self.find(hash, key) {
             Some(row) => row,
             None => {
                 self.make_way(key, step);
@@ -104,7 +106,7 @@ impl Table {
 
     /// Removes the row of a key, if it has one.
     pub(super) fn forget(&mut self, key: u64) {
-        if let Some(row) = self.index.find(self.index.hash(key), key) {
+        if let Some(row) = self.find(self.index.hash(key), key) {
             self.remove_row(row);
         }
     }
@@ -133,23 +135,44 @@ impl Table {
 
     fn remove_rows(&mut self, rows: &[u32]) {
         self.stats.evicted += rows.len() as u64;
-        for chunk in rows.chunks(CHUNK) {
-            if let Some(usages) = &self.usages {
-                chunk.iter().for_each(|row| self.index.prefetch(self.index.hash(usages.key(*row))));
-            }
-            chunk.iter().for_each(|row| self.remove_row(*row));
-        }
+        rows.iter().for_each(|row| self.remove_row(*row));
     }
 
+    /// Removes a row. Its key stays in the index until [`unindex`](Self::unindex), so that the slot has time to come from memory.
     fn remove_row(&mut self, row: u32) {
         self.before_changes(&[row]);
         let Some(usages) = &mut self.usages else { return };
         let key = usages.key(row);
         usages.remove(row);
-        self.index.remove(self.index.hash(key), key);
         if let Some(snapshots) = &mut self.snapshots {
             snapshots.removed(row, key);
         }
+        self.index.prefetch(self.index.hash(key));
+        self.removed.push(key);
+        if self.removed.len() == CHUNK {
+            self.unindex();
+        }
+    }
+
+    /// Takes the keys of removed rows from the index: to be called before anything but [`find`](Self::find) reads the index.
+    fn unindex(&mut self) {
+        for key in self.removed.drain(..) {
+            self.index.remove(self.index.hash(key), key);
+        }
+        if let Some(waiting) = &mut self.waiting {
+            waiting.unindex();
+        }
+    }
+
+    /// The row of a key, also while keys of removed rows are in the index.
+    fn find(&mut self, hash: u64, key: u64) -> Option<u32> {
+        let row = self.index.find(hash, key)?;
+        if self.usages.as_ref().is_none_or(|usages| usages.is(row, key)) {
+            return Some(row);
+        }
+        // The key may get a row now.
+        self.unindex();
+        None
     }
 
     /// Adds a place for the row of `key`, which has none. The caller must set the weights: the place has its earlier contents.
@@ -194,6 +217,7 @@ impl Table {
                 continue;
             }
             self.forget(*key);
+            self.unindex();
             if self.bloom.is_some() {
                 if *count > 0 {
                     self.count_in_filter(*key, *count)?;
@@ -202,7 +226,10 @@ impl Table {
             }
             let Some(waiting) = &mut self.waiting else { continue };
             match count {
-                0 => waiting.forget(*key),
+                0 => {
+                    waiting.forget(*key);
+                    waiting.unindex();
+                }
                 count => waiting.import_row(
                     *key,
                     &[*count as f32],
