@@ -21,5 +21,5 @@ mod learning_rates;
 pub(crate) mod stopping;
 
 pub(crate) use best_models::folders as best_folders;
-pub(crate) use evaluations::Evaluations;
+pub(crate) use evaluations::{AwaitEvaluation, Evaluations};
 pub(crate) use learning_rates::LearningRates;
