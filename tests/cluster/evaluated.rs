@@ -242,7 +242,9 @@ fn trainers_in_step_look_up_nothing_while_the_model_is_evaluated() {
 fn trainers_in_step_keep_the_best_model_and_reduce_learning_rates_at_one_step() {
     let more = [&IN_STEP[..], &["placement.ps=2", "data.epochs=6"]].concat();
     let fast = "table.embedding_optimizer={ kind = 'adam', lr = 0.1 }";
-    let best = ["evaluation.every={ epochs = 1 }", "evaluation.keep=best", "evaluation.metric=logloss", fast];
+    // Most of these rows are not trained on.
+    let eval = format!("data.eval={}", rows(8000).display());
+    let best = ["evaluation.every={ epochs = 1 }", "evaluation.keep=best", "evaluation.metric=logloss", fast, &eval];
     let (model, report, log) = finished(&settings(ROWS, &[&more[..], &best].concat()));
     let at = report["evaluations"]["best"].as_u64().unwrap();
     assert!(at < 5, "the model must become worse: {log}");
