@@ -25,8 +25,8 @@ pub struct EvaluationOptions {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<String>,
     /// Evaluate the model on `data.eval` during training: after this many epochs or rows, at the next end of a batch, and after the last
-    /// row, for instance `{ epochs = 1 }`. Only `patience` and `reduce_lr_on_plateau` change the training. Several processes need one
-    /// trainer, which [takes batches in the order of the data](evaluation.md#with-several-processes). Default: only after the last row.
+    /// row, for instance `{ epochs = 1 }`. Only `patience` and `reduce_lr_on_plateau` change the training. Several trainers need
+    /// `train.sync` ([several processes](evaluation.md#with-several-processes)). Default: only after the last row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<EvaluateEvery>,
     /// The metric that compares evaluations.
