@@ -405,6 +405,7 @@ mod tests {
             index: 5,
             closes: None,
             rows: ROWS,
+            other_rows: 0,
             labels: vec![1.0; ROWS],
             weights: Vec::new(),
             dense: vec![0.5; 13 * ROWS],
