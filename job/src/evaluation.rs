@@ -25,8 +25,8 @@ pub struct EvaluationOptions {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<String>,
     /// Evaluate the model on `data.eval` during training: after this many epochs or rows, at the next end of a batch, and after the last
-    /// row, for instance `{ epochs = 1 }`. Only `patience` and `reduce_lr_on_plateau` change the training. Several processes need one
-    /// trainer, which [takes batches in the order of the data](evaluation.md#with-several-processes). Default: only after the last row.
+    /// row, for instance `{ epochs = 1 }`. Only `patience` and `reduce_lr_on_plateau` change the training. Several trainers need
+    /// `train.sync` ([several processes](evaluation.md#with-several-processes)). Default: only after the last row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<EvaluateEvery>,
     /// The metric that compares evaluations.
@@ -237,16 +237,18 @@ impl EvaluationOptions {
         }
         let placement = &job.placement;
         let several = match (placement.trainers, placement.lookup_at) {
-            (2.., _) => Some(format!("placement.trainers is {}: several trainers do", placement.trainers)),
-            (_, LookupAt::Reader) => {
-                Some("placement.lookup_at is \"reader\": readers that look up rows ahead do".to_owned())
-            }
+            (2.., _) if !job.train.sync => Some(format!(
+                "placement.trainers is {}, and trainers that take their own steps do not evaluate during training: set train.sync",
+                placement.trainers
+            )),
+            (_, LookupAt::Reader) => Some(
+                "placement.lookup_at is \"reader\", and readers look up rows ahead of an evaluation: look up at the trainer".to_owned(),
+            ),
             _ => None,
         };
         if let Some(several) = several {
             return refuse(format!(
-                "evaluation.every is set, but {several} not evaluate during training; leave it out, and evaluate the checkpoints with \
-                 `forebay eval --follow`"
+                "evaluation.every is set, but {several}; or leave it out, and evaluate the checkpoints with `forebay eval --follow`"
             ));
         }
         Ok(())
@@ -362,7 +364,7 @@ mod tests {
         for (placement, words) in [
             (
                 &["placement.ps=1", "placement.trainers=2"][..],
-                "but placement.trainers is 2: several trainers do not evaluate",
+                "but placement.trainers is 2, and trainers that take their own steps do not evaluate during training: set train.sync",
             ),
             (
                 &["placement.ps=1", "placement.readers=1", "placement.lookup_at=reader"],
@@ -372,7 +374,9 @@ mod tests {
             let said = check(&[&EVERY[..], placement].concat()).unwrap_err();
             assert!(said.contains(words) && said.contains("`forebay eval --follow`"), "{said}");
         }
-        for placement in [&["placement.ps=1"][..], &["placement.readers=2"], &["placement.ps=2", "placement.dense=ps"]]
+        let in_step = ["placement.ps=1", "placement.readers=1", "placement.trainers=2", "train.sync=true"];
+        for placement in
+            [&["placement.ps=1"][..], &["placement.readers=2"], &["placement.ps=2", "placement.dense=ps"], &in_step]
         {
             check(&[&EVERY[..], placement].concat()).unwrap();
         }

@@ -7,7 +7,7 @@ use forebay_actors::{Fault, FaultKind};
 use http::{HeaderMap, HeaderValue};
 
 /// The version of the messages between Forebay's processes. Processes of different versions refuse each other.
-pub const PROTOCOL: u32 = 19;
+pub const PROTOCOL: u32 = 20;
 
 const HEADER_PROTOCOL: &str = "forebay-protocol";
 const HEADER_RUN: &str = "forebay-run";

@@ -130,7 +130,7 @@ impl Training {
             let end_run = checkpointer.as_ref().map(Checkpointer::end_run);
             watch_run(session, cut_point, end_run, running.control());
         }
-        let evaluations = resources.evaluations.as_ref();
+        let evaluations = resources.evaluations.as_ref().filter(|evaluations| evaluations.are_made_here());
         let evaluator =
             evaluations.map(|evaluations| Evaluator::start(evaluations, requests, &resources, running.control()));
         let meters = resources.session.as_ref().map(|session| {

@@ -47,10 +47,13 @@ fn processes(settings: &[String]) -> Vec<String> {
         of.map_or(0, |number| number.parse::<u32>().unwrap())
     };
     let named = |role: &'static str, many: u32| (0..many).map(move |rank| format!("{role} {rank}"));
-    named("trainer", 1).chain(named("ps", number("ps"))).chain(named("reader", number("readers"))).collect()
+    named("trainer", number("trainers").max(1))
+        .chain(named("ps", number("ps")))
+        .chain(named("reader", number("readers")))
+        .collect()
 }
 
-/// Starts the processes of a placement. The first one, the trainer, writes its report.
+/// Starts the processes of a placement. The first one, trainer 0, writes its report.
 fn start(run: &mut Run, settings: &[String]) -> Vec<String> {
     let (names, written) = (processes(settings), run.folder().join("report.json"));
     for name in &names {
@@ -180,5 +183,136 @@ fn a_run_whose_process_was_killed_goes_on_with_its_evaluations_and_its_best_mode
             assert_eq!(report["evaluations"], evaluations, "{}", logs[0]);
             assert_eq!(run.model().difference(&model), None, "{}", logs[0]);
         });
+    }
+}
+
+/// Two trainers in step, whose batches are together as large as those of [`alone`].
+const IN_STEP: [&str; 4] = ["placement.readers=2", "placement.trainers=2", "train.sync=true", "train.batch_rows=128"];
+
+/// Runs the processes of a placement to their end. Returns the model, the report and the log of trainer 0.
+fn finished(settings: &[String]) -> (Bits, Value, String) {
+    let mut run = Run::local(settings);
+    let names = start(&mut run, settings);
+    let (mut logs, report) = end_well(&mut run, &names);
+    (run.model(), report, logs.swap_remove(0))
+}
+
+fn numbers(report: &Value, field: &str) -> Vec<u64> {
+    let points = report["evaluations"]["points"].as_array().unwrap();
+    points.iter().map(|point| point[field].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn trainers_in_step_evaluate_after_the_steps_of_one_trainer_and_their_model_stays_the_same() {
+    for staleness in ["train.staleness=0", "train.staleness={ exactly = 2 }"] {
+        let more = [&IN_STEP[..], &["placement.ps=2", "data.epochs=2", staleness]].concat();
+        let every = ["evaluation.every={ rows = 1500 }", "evaluation.keep=last"];
+        let (model, report, log) = finished(&settings(ROWS, &[&more[..], &every].concat()));
+        let (without, ..) = finished(&settings(ROWS, &more));
+        assert_eq!(model.difference(&without), None, "{staleness}: {log}");
+        let evaluations = alone(&settings(ROWS, &["data.epochs=2", staleness, every[0], every[1]])).1;
+        let one = serde_json::json!({ "evaluations": evaluations });
+        for field in ["rows", "steps", "epochs"] {
+            assert_eq!(numbers(&report, field), numbers(&one, field), "{staleness}: {log}");
+        }
+        assert_eq!(Ledger::of(&log).rows, 2 * ROWS, "{log}");
+        assert!(numbers(&report, "rows").contains(&1536), "an evaluation lies within an epoch: {log}");
+    }
+}
+
+/// The rows of data.eval have keys that the first look-ups after the evaluation create.
+#[test]
+fn trainers_in_step_look_up_nothing_while_the_model_is_evaluated() {
+    let eval = format!("data.eval={}", rows(8000).display());
+    let more = [&IN_STEP[..], &["placement.ps=1", "data.shuffle=false", &eval]].concat();
+    let point = |count, every: &str| {
+        let (.., report, log) = finished(&settings(count, &[&more[..], &[every]].concat()));
+        let point = report["evaluations"]["points"][0].clone();
+        assert_eq!(point["rows"], 2048, "{log}");
+        (point["auc"].clone(), point["logloss"].clone())
+    };
+    // The first rows of the longer run are those of the shorter one, which evaluates after its last row.
+    let ends_there = point(2048, "evaluation.every={ rows = 4096 }");
+    for _ in 0..2 {
+        assert_eq!(point(ROWS, "evaluation.every={ rows = 2048 }"), ends_there);
+    }
+}
+
+#[test]
+fn trainers_in_step_keep_the_best_model_and_reduce_learning_rates_at_one_step() {
+    let more = [&IN_STEP[..], &["placement.ps=2", "data.epochs=6"]].concat();
+    let fast = "table.embedding_optimizer={ kind = 'adam', lr = 0.1 }";
+    // Most of these rows are not trained on.
+    let eval = format!("data.eval={}", rows(8000).display());
+    let best = ["evaluation.every={ epochs = 1 }", "evaluation.keep=best", "evaluation.metric=logloss", fast, &eval];
+    let (model, report, log) = finished(&settings(ROWS, &[&more[..], &best].concat()));
+    let at = report["evaluations"]["best"].as_u64().unwrap();
+    assert!(at < 5, "the model must become worse: {log}");
+    let epochs = format!("data.epochs={}", at + 1);
+    let (ends_there, ..) = finished(&settings(ROWS, &[&more[..], &[fast, &epochs]].concat()));
+    assert_eq!(model.difference(&ends_there), None, "{log}");
+
+    let reduced = [&more[..], &[best[0], NEVER_BETTER, REDUCES]].concat();
+    let (model, report, log) = finished(&settings(ROWS, &reduced));
+    assert!(log.contains("the learning rates are multiplied by 0.3"), "{log}");
+    let (again, other, _) = finished(&settings(ROWS, &reduced));
+    assert_eq!((model.difference(&again), &report["evaluations"]), (None, &other["evaluations"]), "{log}");
+    let (constant, ..) = finished(&settings(ROWS, &more));
+    assert!(model.difference(&constant).is_some(), "the rates count");
+}
+
+#[test]
+fn trainers_in_step_stop_early_after_the_same_step() {
+    for staleness in ["train.staleness=0", "train.staleness={ exactly = 3 }"] {
+        let more = [&IN_STEP[..], &["placement.ps=1", staleness]].concat();
+        let stops = ["evaluation.every={ epochs = 1 }", "evaluation.patience=2", "evaluation.keep=last", NEVER_BETTER];
+        let (model, report, log) = finished(&settings(ROWS, &[&more[..], &stops, &["data.epochs=20"]].concat()));
+        assert!(log.contains("stopped early, after 12,000 rows"), "{staleness}: {log}");
+        assert_eq!(report["evaluations"]["stopped_early"], true, "{log}");
+        let said = Ledger::of(&log);
+        assert_eq!((said.rows, said.batches), (3 * ROWS, 2 * numbers(&report, "steps")[2]), "{log}");
+        let (three_epochs, ..) = finished(&settings(ROWS, &[&more[..], &["data.epochs=3"]].concat()));
+        assert_eq!(model.difference(&three_epochs), None, "{staleness}: {log}");
+    }
+}
+
+/// The rows of data.eval are away when one of the trainers is killed: the first tries to evaluate, and the other waits for it.
+#[test]
+fn a_trainer_in_step_that_is_killed_during_an_evaluation_is_started_again_and_no_evaluation_is_lost() {
+    for killed in ["trainer 0", "trainer 1"] {
+        in_time(|_| {
+            let folder = tempfile::tempdir().unwrap();
+            let (to, eval, away) = ["checkpoints", "eval", "away"].map(|name| folder.path().join(name)).into();
+            copy_rows(&rows(1000), &eval);
+            let (to, data) = (format!("checkpoint.to={}", to.display()), format!("data.eval={}", eval.display()));
+            let best = ["evaluation.every={ rows = 2500 }", "evaluation.keep=best", "data.epochs=2", &data];
+            let undisturbed = settings(10_000, &[&IN_STEP[..], &best, &["placement.ps=1"]].concat());
+            let mut settings = undisturbed.clone();
+            settings.extend(["checkpoint.rows=2000".to_owned(), to]);
+            let mut run = Run::local(&settings);
+            let mut names = start(&mut run, &settings);
+            run.until_said_times("trainer 0", "INFO evaluation ", 2);
+            std::fs::rename(&eval, &away).unwrap();
+            run.until_said("trainer 0", "is not made yet");
+            run.kill(killed);
+            std::fs::rename(&away, &eval).unwrap();
+            let (again, written) = (format!("{killed}@again"), run.folder().join("report.json"));
+            let flags = ["--report", written.to_str().unwrap()];
+            run.resume_with(&again, if killed == "trainer 0" { &flags } else { &[] });
+            let at = names.iter().position(|name| name == killed).unwrap();
+            names[at] = again;
+            let (logs, report) = end_well(&mut run, &names);
+            let (model, other, _) = finished(&undisturbed);
+            assert_eq!(report["evaluations"], other["evaluations"], "{}", logs[0]);
+            assert_eq!(run.model().difference(&model), None, "{}", logs[0]);
+        });
+    }
+}
+
+fn copy_rows(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
     }
 }

@@ -32,6 +32,8 @@ pub struct TrainBatch {
     pub closes: Option<WindowEnd>,
     /// `n`.
     pub rows: usize,
+    /// Rows of the other batches of its step, if several trainers take each step together; else 0.
+    pub other_rows: u32,
     /// `[n × t]`, row by row, each from 0 to 1.
     pub labels: Vec<f32>,
     /// `[n]`, each at least 0; empty if every row weighs 1.

@@ -181,6 +181,7 @@ pub fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch, Optio
         index: header.id.index,
         closes: header.closes,
         rows: labels.len() / header.labels as usize,
+        other_rows: header.other_rows,
         labels,
         weights: floats("weight")?.unwrap_or_default(),
         dense: floats("dense")?.ok_or_else(|| some("dense"))?,
@@ -249,6 +250,7 @@ mod tests {
             done_before: 0,
             urgent: false,
             labels: 1,
+            other_rows: 0,
         }
     }
 
@@ -257,10 +259,10 @@ mod tests {
         fn a_batch_is_the_same_after_encoding_and_decoding(
             labels in prop::collection::vec(0f32..1.0, 0..9), per_row in 1u32..4, unique in prop::collection::vec(any::<u64>(), 1..9),
             places in prop::collection::vec(any::<u32>(), 0..20), bags: bool, rows: bool, closes: bool, weighted: bool, slots in 0usize..4,
-            value_weights: bool,
+            value_weights: bool, other_rows: u32,
         ) {
             let end = closes.then_some(WindowEnd { batches: 6, rows: 9, rejected: 1 });
-            let header = Header { labels: per_row, ..header(5, end) };
+            let header = Header { labels: per_row, other_rows, ..header(5, end) };
             let rows_of_batch = labels.len();
             let all_labels: Vec<f32> = labels.iter().flat_map(|&label| vec![label; per_row as usize]).collect();
             let inverse: Vec<u32> = places.iter().map(|p| p % unique.len() as u32).collect();
@@ -269,7 +271,7 @@ mod tests {
             let batch = TrainBatch {
                 lineage, window, index: 5, closes: end, dense: labels.iter().map(|l| -l).collect(),
                 weights: if weighted { labels.iter().map(|l| l + 0.5).collect() } else { Vec::new() },
-                rows: rows_of_batch, labels: all_labels,
+                rows: rows_of_batch, other_rows, labels: all_labels,
                 offsets: bags.then(|| vec![0, inverse.len() as u32]),
                 slots: unique.iter().take(slots).map(|&n| SlotCounts { values: n as u32, empty: 7, keys_end: 9 }).collect(), unique,
                 value_weights: if value_weights { inverse.iter().map(|&place| place as f32).collect() } else { Vec::new() },
@@ -403,6 +405,7 @@ mod tests {
             index: 5,
             closes: None,
             rows: ROWS,
+            other_rows: 0,
             labels: vec![1.0; ROWS],
             weights: Vec::new(),
             dense: vec![0.5; 13 * ROWS],

@@ -22,7 +22,7 @@ const STALE: u8 = 4;
 ///
 /// ```text
 ///   flags | epoch u32 | window u64 | index u32 | term u32 | split u32 | row u64 | done_before u32
-///         | batches u32 | rows u64 | rejected u64 | labels u32
+///         | batches u32 | rows u64 | rejected u64 | labels u32 | other_rows u32
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Header {
@@ -43,6 +43,8 @@ pub struct Header {
     pub urgent: bool,
     /// Labels of a row.
     pub labels: u32,
+    /// As [`TrainBatch::other_rows`](crate::TrainBatch::other_rows).
+    pub other_rows: u32,
 }
 
 impl Header {
@@ -59,6 +61,7 @@ impl Header {
             .u64(end.rows)
             .u64(end.rejected)
             .u32(self.labels)
+            .u32(self.other_rows)
             .finish([])
     }
 
@@ -67,7 +70,7 @@ impl Header {
     /// # Errors
     /// User: the bytes are no header.
     pub fn read(metadata: &[u8]) -> Result<Self, Fault> {
-        let mut fields = MetadataReader::new(metadata, "header of a batch", 60)?;
+        let mut fields = MetadataReader::new(metadata, "header of a batch", 64)?;
         let flags = fields.tag();
         if flags & !(CLOSES | URGENT) != 0 {
             return Err(Fault::user(format!("the header of a batch has the flags {flags:#x}; no reader sends them")));
@@ -75,10 +78,10 @@ impl Header {
         let (id, term, split, row) = (read_id(&mut fields), fields.u32(), fields.u32(), fields.u64());
         let done_before = fields.u32();
         let end = WindowEnd { batches: fields.u32(), rows: fields.u64(), rejected: fields.u64() };
-        let labels = fields.u32();
+        let (labels, other_rows) = (fields.u32(), fields.u32());
         expect_end(fields)?;
         let closes = (flags & CLOSES != 0).then_some(end);
-        Ok(Self { id, term, split, row, closes, done_before, urgent: flags & URGENT != 0, labels })
+        Ok(Self { id, term, split, row, closes, done_before, urgent: flags & URGENT != 0, labels, other_rows })
     }
 }
 
@@ -176,7 +179,8 @@ mod tests {
             let [term, split, done_before] = numbers;
             let id = BatchId { epoch, window, index };
             let closes = closes.then_some(WindowEnd { batches: index, rows: row, rejected: window });
-            let header = Header { id, term, split, row, closes, done_before, urgent, labels: term ^ split };
+            let (labels, other_rows) = (term ^ split, index ^ term);
+            let header = Header { id, term, split, row, closes, done_before, urgent, labels, other_rows };
             prop_assert_eq!(Header::read(&header.write()).unwrap(), header);
             let grant = Reply::Grant { batches: index, bytes: row };
             for reply in [Reply::Channel(window), grant, Reply::Done(id), Reply::Stale(id, term)] {

@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use forebay_actors::{Control, Fault, FaultKind};
 use forebay_job::{Job, RunEnd};
 
+use crate::evaluations::Evaluations;
+
 /// How often the thread checks whether the store takes bytes.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -27,6 +29,8 @@ pub(super) struct Drain {
     /// The model of the drained run is saved if there is no checkpoint.
     saves_model: bool,
     patience: Duration,
+    /// Set if the model is evaluated while it is trained. The trainers may stop for the last checkpoint only after an evaluation.
+    evaluations: Option<Arc<Evaluations>>,
     asked: AtomicBool,
     /// Set while the thread of the checkpoints waits for the store.
     waits_for_store: AtomicBool,
@@ -39,13 +43,20 @@ pub(super) struct Drain {
 impl Drain {
     /// The drain of a run of `job` that `control` controls, with checkpoints in `folder`. Calls `without_checkpoint` if the run must save
     /// its model instead of its last checkpoint.
-    pub(super) fn new(job: &Job, folder: String, without_checkpoint: DrainWithout, control: Control) -> Self {
+    pub(super) fn new(
+        job: &Job,
+        folder: String,
+        without_checkpoint: DrainWithout,
+        control: Control,
+        evaluations: Option<Arc<Evaluations>>,
+    ) -> Self {
         Self {
             control,
             without_checkpoint,
             folder,
             saves_model: job.output.folder(RunEnd::Drained).is_some(),
             patience: job.output.retry_for.0.clamp(PATIENCE.0, PATIENCE.1),
+            evaluations,
             asked: AtomicBool::default(),
             waits_for_store: AtomicBool::default(),
             written: Arc::default(),
@@ -90,7 +101,8 @@ impl Drain {
         let (mut before, mut since) = (0, Instant::now());
         while !self.control.killed() && !self.control.ended() {
             let now = self.written.load(Ordering::SeqCst);
-            if now != before || !self.waits_for_store.load(Ordering::SeqCst) {
+            let evaluates = self.evaluations.as_ref().is_some_and(|evaluations| evaluations.is_under_way());
+            if now != before || evaluates || !self.waits_for_store.load(Ordering::SeqCst) {
                 (before, since) = (now, Instant::now());
             } else if since.elapsed() >= self.patience {
                 let (folder, patience) = (&self.folder, self.patience);

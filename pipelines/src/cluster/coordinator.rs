@@ -16,7 +16,10 @@ use serde::Deserialize;
 use super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::json::{read, write};
 use super::members::{self, Role};
-use super::messages::{LeaveRequest, MemberId, MemberRequest, ProcessesEnded, RunPhase, SUPERVISOR, job_digest};
+use super::messages::{
+    EvaluationAt, EvaluationReply, LeaveRequest, MemberId, MemberRequest, ProcessesEnded, RunPhase, SUPERVISOR,
+    job_digest,
+};
 use super::meters::{MAX_BYTES, MeterBook, MetersReply, MetersRequest};
 use super::run_state::{Origin, RunState};
 use super::timelines::{self, NextTimelineReply, NextTimelineRequest, TimelineBook, TimelineRequest};
@@ -30,13 +33,13 @@ const NAME: &str = "coordinator";
 /// The time between two calls of [`RunState::tick`].
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long a trainer's question about cuts waits for news.
+/// How long a trainer's question about a cut or an evaluation waits for news.
 const LONG_POLL: Duration = Duration::from_secs(2);
 
 /// The handler of the coordinator's actions. Clones share one run.
 #[derive(Clone)]
 pub(crate) struct Coordinator {
-    /// Notified when an order for a cut may have changed.
+    /// Notified when an order for a cut, or the reply to a trainer that waits for an evaluation, may have changed.
     state: Arc<SharedState<RunState>>,
     meters: Arc<Mutex<MeterBook>>,
     timelines: Arc<Mutex<TimelineBook>>,
@@ -171,6 +174,16 @@ impl Coordinator {
             LeadReply::Wait => self.news(LeadReply::Wait, |state| state.lead_cut_reply(request)).await,
             reply => Ok(reply),
         }
+    }
+
+    /// Whether a trainer goes on after an evaluation. Waits up to [`LONG_POLL`] until it is over.
+    async fn await_evaluation(&self, body: &[u8]) -> Result<EvaluationReply, Fault> {
+        let request: EvaluationAt = read(NAME, "await_evaluation", body)?;
+        match self.state.lock().await_evaluation(request, Instant::now())? {
+            EvaluationReply::Wait => {}
+            reply => return Ok(reply),
+        }
+        self.news(EvaluationReply::Wait, |state| state.evaluation_reply(request)).await
     }
 
     /// Waits until `ask` replies something other than `old`, and returns the reply. Returns `old` after [`LONG_POLL`].
@@ -329,7 +342,9 @@ impl Handler for Coordinator {
                 "without_checkpoint",
                 "the last checkpoint of a run that drains cannot be written: the model is saved",
             ),
-            action("stop_early", "the only trainer trains on no more batches: the model does not improve"),
+            action("evaluated", "the first of several trainers in step has evaluated the model"),
+            action("await_evaluation", "another trainer waits until the first one has evaluated the model"),
+            action("stop_early", "the trainers train on no more batches: the model does not improve"),
             action("over", "the model is saved: processes may end"),
         ]
     }
@@ -361,6 +376,13 @@ impl Handler for Coordinator {
         }
         if kind == "lead_cut" {
             return write(&self.lead_cut(&body).await?);
+        }
+        if kind == "await_evaluation" {
+            return write(&self.await_evaluation(&body).await?);
+        }
+        if kind == "evaluated" {
+            let request = read(NAME, kind, &body)?;
+            return write(&self.state.change(|state| state.evaluated(request, Instant::now()))?);
         }
         let (mut state, now) = (self.state.lock(), Instant::now());
         let member = || read(NAME, kind, &body).map(|request: MemberRequest| request.member);
@@ -470,6 +492,8 @@ mod tests {
             ("leave", &of_member),
             ("drain", &of_member),
             ("without_checkpoint", &of_member),
+            ("evaluated", &of_member),
+            ("await_evaluation", &of_member),
             ("stop_early", &of_member),
             ("over", &of_member),
             ("sampled_settings", &of_member),

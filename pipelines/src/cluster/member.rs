@@ -9,16 +9,18 @@ use forebay_actors::{Domain, Fault, FaultKind, IoRuntime};
 use forebay_batches::RowCounts;
 use forebay_job::Job;
 use forebay_net::{Peer, Retry};
+use futures::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::members::Role;
 use super::messages::{
-    CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, LeaveRequest, MemberId, MemberRequest, PlanReply,
-    ProcessRequest, RunPhase, RunStatus, StopEarlyRequest,
+    CannotStartRequest, EvaluationAt, EvaluationReply, FailRequest, Failure, JoinReply, JoinRequest, LeaveRequest,
+    MemberId, MemberRequest, PlanReply, ProcessRequest, RunPhase, RunStatus, StopEarlyRequest,
 };
 use super::over_before::{OverBefore, run_over};
 use super::refusals::Refusals;
@@ -297,9 +299,45 @@ impl Member {
         })
     }
 
-    /// Says that this process, the only trainer, trains on no more batches. `trained`: what the run has trained on.
+    /// Says that the trainers train on no more batches. `trained`: what the run has trained on.
     pub(crate) async fn stop_early(&self, trained: RowCounts) -> Result<(), Fault> {
         self.request("stop_early", &StopEarlyRequest { member: self.inner.id, trained }).await
+    }
+
+    /// Says that this process, the first trainer, has evaluated the model after `rows` rows, or goes on without.
+    pub(super) async fn evaluated(&self, rows: u64) -> Result<(), Fault> {
+        self.request("evaluated", &EvaluationAt { member: self.inner.id, rows }).await
+    }
+
+    /// Returns a function that waits until the first trainer has evaluated the model after so many rows, and returns whether the training
+    /// stops there. The function does not keep the heartbeats alive.
+    pub(crate) fn awaits_evaluations(
+        &self,
+    ) -> impl Fn(u64) -> BoxFuture<'static, Result<bool, Fault>> + Send + Sync + use<> {
+        let Inner { id: member, peer, timeout, status, .. } = &*self.inner;
+        let (member, peer, timeout, status) = (*member, peer.clone(), *timeout, status.clone());
+        move |rows| {
+            let (request, peer, status) = (EvaluationAt { member, rows }, peer.clone(), status.clone());
+            let failed = move || match &status.borrow().phase {
+                RunPhase::Failed(failure) => Some(failure.fault()),
+                _ => None,
+            };
+            let (io, retry) = (peer.io().clone(), Retry::within(timeout).unless(failed));
+            // The caller's thread has no runtime of its own.
+            let answered = AbortOnDropHandle::new(io.spawn(async move {
+                let what = coordinator(&peer);
+                loop {
+                    let ask = || peer.action("coordinator.await_evaluation", &request, DEADLINE);
+                    match retry.run(&what, ask).await? {
+                        EvaluationReply::Wait => {}
+                        EvaluationReply::GoOn => return Ok(false),
+                        EvaluationReply::Stop => return Ok(true),
+                    }
+                }
+            }));
+            let panicked = |e| Fault::of_task("the request for the end of an evaluation panicked", e);
+            Box::pin(async move { answered.await.map_err(panicked)? })
+        }
     }
 
     /// The model is saved: all processes may end.

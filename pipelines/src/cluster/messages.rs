@@ -129,7 +129,28 @@ pub(crate) struct MemberRequest {
     pub(crate) member: MemberId,
 }
 
-/// `stop_early`: the only trainer trains on no more batches, because its model does not improve.
+/// `evaluated`: the first trainer has evaluated the model after `rows` rows of all trainers, or goes on without; or `await_evaluation`:
+/// another trainer waits for that.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct EvaluationAt {
+    pub(crate) member: MemberId,
+    pub(crate) rows: u64,
+}
+
+/// The reply to `await_evaluation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum EvaluationReply {
+    /// It is not over: ask again.
+    Wait,
+    /// Train on.
+    GoOn,
+    /// The training has stopped early: train on no more batches.
+    Stop,
+}
+
+/// `stop_early`: the only trainer, or the first of several in step, trains on no more batches, because the model does not improve.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct StopEarlyRequest {
@@ -192,8 +213,8 @@ pub struct RunStatus {
     /// The run has made checkpoints, as far as the coordinator knows.
     #[serde(default)]
     pub has_checkpoints: bool,
-    /// The only trainer has stopped early, in the middle of the data: what is read and not trained on is left out. `counts` has all rows
-    /// that it has trained on, and the rejected rows of whole windows.
+    /// The training has stopped early, in the middle of the data: what is read and not trained on is left out. `counts` has all rows that
+    /// were trained on, and the rejected rows of whole windows.
     #[serde(default)]
     pub stopped_early: bool,
 }
@@ -241,9 +262,10 @@ impl RunStatus {
         self.stopped_early || self.phase == RunPhase::Draining && (!checkpoints || self.without_checkpoint)
     }
 
-    /// Whether the run has drained without the rows that a lost reader held.
+    /// Whether the run has drained without the rows that a lost reader held. A run that has stopped early needs none of them.
     pub(crate) fn lacks_rows_in_the_end(&self) -> bool {
-        self.phase == RunPhase::Finished && self.returned_leases > 0 && self.windows_done < self.windows_total
+        let lacks_rows = self.returned_leases > 0 && self.windows_done < self.windows_total;
+        self.phase == RunPhase::Finished && lacks_rows && !self.stopped_early
     }
 }
 

@@ -5,11 +5,12 @@
 //! [heartbeat](RunState::heartbeat), and fails for the same reasons.
 //!
 //! More of its methods: `run_state/attempts.rs` (joins, losses), `run_state/cutting.rs` (cuts), `run_state/leaving.rs` (trainers that
-//! leave), `run_state/silence.rs` (timeouts), `run_state/end_notices.rs` (the end).
+//! leave), `run_state/evaluating.rs` (evaluations), `run_state/silence.rs` (timeouts), `run_state/end_notices.rs` (the end).
 
 mod attempts;
 mod cutting;
 mod end_notices;
+mod evaluating;
 mod leaving;
 mod silence;
 
@@ -23,6 +24,7 @@ use forebay_connectors::DataPlan;
 use forebay_job::{DenseAt, Job};
 
 use self::end_notices::EndNotices;
+use self::evaluating::EvaluationTurns;
 use super::absent_readers::AbsentReaders;
 use super::cuts::Cuts;
 use super::leases::{LeaseBook, LeaseReply, windows_per_lease};
@@ -112,13 +114,14 @@ pub(super) struct RunState {
     silent: Vec<String>,
     absent_readers: AbsentReaders,
     cuts: Cuts,
+    evaluations: EvaluationTurns,
     /// What trainers that have left this attempt had done in windows that are not done.
     done_by_left: Vec<WindowLog>,
     /// A member has asked for a drain, in this attempt or an earlier one.
     drain_asked: bool,
     /// See [`RunStatus::without_checkpoint`].
     without_checkpoint: bool,
-    /// What the only trainer had trained on when it stopped early.
+    /// What was trained on when the training stopped early.
     stopped_after: Option<RowCounts>,
     /// See [`RunStatus::has_checkpoints`].
     has_checkpoints: bool,
@@ -172,6 +175,7 @@ impl RunState {
             last_logged: (now, Vec::new()),
             silent: Vec::new(),
             absent_readers: AbsentReaders::default(),
+            evaluations: EvaluationTurns::default(),
             done_by_left: Vec::new(),
             drain_asked: false,
             without_checkpoint: false,
@@ -463,15 +467,19 @@ impl RunState {
         Ok(())
     }
 
-    /// The only trainer has stopped early: it trains on no more batches, so the run is finished, whatever readers have read.
+    /// The first trainer has stopped early, and with it all that take their steps together: they train on no more batches, so the run is
+    /// finished, whatever readers have read.
     ///
     /// # Errors
-    /// A user fault for any other member than the only trainer.
+    /// A user fault for any other member than the first trainer, and if other trainers take their own steps.
     pub(super) fn stop_early(&mut self, request: StopEarlyRequest, now: Instant) -> Result<(), Fault> {
         let StopEarlyRequest { member, trained } = request;
         self.heartbeat(member, now)?;
-        if (member.role, self.settings.trainers) != (Role::Trainer, 1) {
-            return Err(Fault::user(format!("{member} stops the training early, expected the only trainer")));
+        let alone = self.settings.trainers == 1 || self.settings.in_step;
+        if (member.role, member.rank, alone) != (Role::Trainer, 0, true) {
+            return Err(Fault::user(format!(
+                "{member} stops the training early, expected the only trainer, or trainer 0 with train.sync"
+            )));
         }
         if matches!(self.phase, RunPhase::Running | RunPhase::Draining) {
             self.stopped_after = Some(trained);

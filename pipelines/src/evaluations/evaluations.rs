@@ -10,6 +10,7 @@ use forebay_base::LrReduction;
 use forebay_batches::TrainBatch;
 use forebay_job::{EvaluateEvery, Job};
 use forebay_models::{DenseModel, NamedTensor};
+use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::best_models::BestModels;
@@ -31,11 +32,18 @@ pub(crate) struct Evaluations {
     received: Mutex<Option<Receiver<EvaluationRequest>>>,
     /// A batch enters it before its look-up, and leaves it when its gradients are applied or, with exact staleness, kept.
     gate: Arc<LookupGate>,
+    /// Set if another trainer evaluates.
+    elsewhere: Option<AwaitEvaluation>,
     pub(crate) shared: Arc<EvaluationState>,
 }
 
-/// Asks for an evaluation at this point. The look-up waits for the answer.
+/// Waits until the trainer that evaluates has done so after this many rows of all trainers, or goes on without. Returns whether the
+/// training stops there. Fails if the run has failed or the coordinator does not answer.
+pub(crate) type AwaitEvaluation = Arc<dyn Fn(u64) -> BoxFuture<'static, Result<bool, Fault>> + Send + Sync>;
+
+/// Asks for an evaluation after these rows, of all trainers, and whole epochs. The look-up waits for the answer.
 pub(crate) struct EvaluationRequest {
+    pub(crate) rows: u64,
     pub(crate) epochs: u32,
     pub(crate) answer: oneshot::Sender<Result<(), Fault>>,
 }
@@ -59,11 +67,15 @@ pub(crate) struct EvaluationsState {
     pub(crate) there: BTreeSet<usize>,
     /// Another program has taken the place of a best model.
     pub(crate) taken: bool,
-    /// The last evaluation that was due, if it was missed: rows and whole epochs before it.
-    missed: Option<(u64, u32)>,
+    /// Rows and whole epochs before the last evaluation that was due.
+    last_due: Option<(u64, u32)>,
+    /// It was missed.
+    missed: bool,
     /// The last best model could not be kept.
     not_kept: bool,
-    /// Rows of the batches that were looked up.
+    /// An evaluation is under way.
+    under_way: bool,
+    /// Rows of the batches that were looked up, by all trainers that take their steps together.
     rows: u64,
     pub(crate) stopped: bool,
     /// The last point is after the last row, with all gradients applied.
@@ -98,11 +110,6 @@ impl EvaluationsState {
     pub(crate) fn last_is_after(&self, rows: u64) -> bool {
         self.points.last().is_some_and(|point| point.rows == rows)
     }
-
-    /// Rows and whole epochs before the last evaluation, made or missed.
-    fn last_due(&self) -> Option<(u64, u32)> {
-        self.points.last().map(|point| (point.rows, point.epochs)).max(self.missed)
-    }
 }
 
 impl EvaluationState {
@@ -127,7 +134,7 @@ impl EvaluationState {
         state.points.push(point);
         let counts = |of: usize| of == at || !keeps || state.there.contains(&of);
         let is_best = stopping::best_of(&self.job.evaluation, &state.points, counts) == Some(at);
-        (state.at_last, state.missed) = (Some((at, evaluation)), None);
+        (state.at_last, state.missed) = (Some((at, evaluation)), false);
         (at, is_best)
     }
 
@@ -145,14 +152,14 @@ impl EvaluationState {
         reductions.map_or(Ok(()), |reductions| rates.reduce(&reductions))
     }
 
-    /// The evaluation that was due after `rows` rows and `epochs` whole epochs is missed. The next one gets only one try.
-    pub(crate) fn miss(&self, rows: u64, epochs: u32) {
-        self.lock().missed = Some((rows, epochs));
+    /// The evaluation that was due last is missed. The next one gets only one try.
+    pub(crate) fn miss(&self) {
+        self.lock().missed = true;
     }
 
     /// Whether the last evaluation was missed.
     pub(crate) fn has_missed(&self) -> bool {
-        self.lock().missed.is_some()
+        self.lock().missed
     }
 
     /// Whether the last best model could not be kept.
@@ -191,12 +198,12 @@ impl EvaluationState {
 }
 
 impl Evaluations {
-    /// The evaluations that the job asks for.
-    pub(crate) fn of(job: &Job, context: &Context) -> Option<Arc<Self>> {
+    /// The evaluations that the job asks for. `elsewhere`: another trainer makes them, at the same steps, and this one waits for it.
+    pub(crate) fn of(job: &Job, context: &Context, elsewhere: Option<AwaitEvaluation>) -> Option<Arc<Self>> {
         let every = job.evaluation.every?;
         let (requests, received) = channel();
-        let best =
-            job.output.model.as_ref().filter(|_| job.keeps_best()).map(|model| BestModels::beside(model, context));
+        let kept = job.output.model.as_ref().filter(|_| job.keeps_best() && elsewhere.is_none());
+        let best = kept.map(|model| BestModels::beside(model, context));
         let (state, best, asked_to_shut_down) = (Mutex::default(), Mutex::new(best), AtomicBool::default());
         let shared = Arc::new(EvaluationState {
             job: job.clone(),
@@ -207,11 +214,21 @@ impl Evaluations {
         });
         let requests = Mutex::new(Some(requests));
         let (received, gate) = (Mutex::new(Some(received)), Arc::default());
-        Some(Arc::new(Self { every, requests, received, gate, shared }))
+        Some(Arc::new(Self { every, requests, received, gate, elsewhere, shared }))
+    }
+
+    /// Whether this process makes them.
+    pub(crate) fn are_made_here(&self) -> bool {
+        self.elsewhere.is_none()
+    }
+
+    /// Whether an evaluation is under way: no batch is looked up before its end.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.shared.lock().under_way
     }
 
     /// Goes on after the evaluations of a checkpoint, which was made after `rows` rows, and reduces the learning rates as these evaluations
-    /// have. Blocks on the store of the model.
+    /// have. If another trainer makes the evaluations, it does both. Blocks on the store of the model.
     ///
     /// # Errors
     /// The store fails, or a fault of [`LearningRates::reduce`].
@@ -239,9 +256,10 @@ impl Evaluations {
         }
         let mut state = self.shared.lock();
         state.stopped = stopping::stops_after(options, &points);
+        state.last_due = points.last().map(|point| (point.rows, point.epochs));
         (state.points, state.there, state.rows) = (points, there, rows);
         drop(state);
-        self.shared.reduce_lr(rates)
+        if self.are_made_here() { self.shared.reduce_lr(rates) } else { Ok(()) }
     }
 
     /// Warns that the best model so far, of evaluation `at`, lacks the state of its optimizers, if the job wants it.
@@ -284,46 +302,77 @@ impl Evaluations {
         Arc::clone(&self.gate)
     }
 
-    /// Before a batch is looked up, which has arrived there as number `arrival`: evaluates if it is time, and enters the gate. Returns
-    /// whether the batch is trained on. Batches behind it wait. Dropped before it is ready, the run cannot go on.
+    /// Before a batch is looked up, which has arrived there as number `arrival`: evaluates if it is time, and enters the gate. Before an
+    /// evaluation it waits for the `last_push`, which was handed over. Returns whether the batch is trained on. Batches behind it wait.
+    /// Dropped before it is ready, the run cannot go on.
     ///
     /// # Errors
-    /// The evaluation failed, or the run is ending. Internal: no thread evaluates this run.
-    pub(crate) async fn before_look_up(&self, batch: &TrainBatch, arrival: u64) -> Result<bool, Fault> {
+    /// The push or the evaluation failed, or the run is ending. Internal: no thread evaluates this run.
+    pub(crate) async fn before_look_up(
+        &self,
+        batch: &TrainBatch,
+        arrival: u64,
+        last_push: impl Future<Output = Result<(), Fault>>,
+    ) -> Result<bool, Fault> {
         self.gate.until_turn(arrival).await;
-        let is_trained_on = self.evaluate_if_due(batch).await?;
+        let is_trained_on = self.evaluate_if_due(batch, last_push).await?;
         self.gate.enter(arrival).await;
         Ok(is_trained_on)
     }
 
     /// Evaluates if it is time: when the gradients of all earlier batches are applied or, with exact staleness, kept. Returns whether
     /// `batch` is trained on.
-    async fn evaluate_if_due(&self, batch: &TrainBatch) -> Result<bool, Fault> {
+    async fn evaluate_if_due(
+        &self,
+        batch: &TrainBatch,
+        last_push: impl Future<Output = Result<(), Fault>>,
+    ) -> Result<bool, Fault> {
         let epochs = batch.lineage.epoch;
-        let due = {
+        let (due, rows) = {
             let mut state = self.shared.lock();
             if state.stopped {
                 return Ok(false);
             }
-            let due = stopping::is_due(self.every, state.last_due(), state.rows, epochs);
-            state.rows += batch.rows() as u64;
-            due
+            let rows = state.rows;
+            state.rows += batch.rows() as u64 + u64::from(batch.other_rows);
+            let due = stopping::is_due(self.every, state.last_due, rows, epochs);
+            if due {
+                (state.last_due, state.under_way) = (Some((rows, epochs)), true);
+            }
+            (due, rows)
         };
         if !due {
             return Ok(true);
         }
+        // The other trainers of its step wait for this push, too, if it has to be sent again.
+        last_push.await?;
+        let stops = match &self.elsewhere {
+            Some(evaluated) => evaluated(rows).await?,
+            None => {
+                self.evaluate(rows, epochs).await?;
+                self.stopped()
+            }
+        };
+        let mut state = self.shared.lock();
+        (state.stopped, state.under_way) = (stops, false);
+        Ok(!stops)
+    }
+
+    /// Has the thread that evaluates evaluate the model, when the gradients of all batches that were looked up are applied or, with exact
+    /// staleness, kept.
+    async fn evaluate(&self, rows: u64, epochs: u32) -> Result<(), Fault> {
         if self.received.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
             return Err(Fault::internal("no thread evaluates this run, whose job has evaluation.every"));
         }
         self.gate.until_all_left().await;
         let ending = || Fault::external("the run ended before its evaluation").kind(FaultKind::Stopped);
         let (answer, answered) = oneshot::channel();
-        let asked = self.requests().as_ref().is_some_and(|to| to.send(EvaluationRequest { epochs, answer }).is_ok());
+        let asked =
+            self.requests().as_ref().is_some_and(|to| to.send(EvaluationRequest { rows, epochs, answer }).is_ok());
         if !asked {
             return Err(ending());
         }
-        answered.await.map_err(|_| ending())??;
-        Ok(!self.stopped())
+        answered.await.map_err(|_| ending())?
     }
 
     /// A barrier is at the stage that holds the dense model.
@@ -359,6 +408,7 @@ impl Evaluations {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
     use std::time::Duration;
 
     use super::*;
@@ -367,22 +417,22 @@ mod tests {
     #[test]
     fn an_evaluation_that_no_thread_makes_is_a_fault() {
         let job = Job::from_toml("data.eval = 'rows'\nevaluation.every = { epochs = 1 }", &[]).unwrap();
-        let evaluations = Evaluations::of(&job, &Context::default()).unwrap();
+        let evaluations = Evaluations::of(&job, &Context::default(), None).unwrap();
         let batch = |epoch: u32| {
             let lineage = forebay_actors::Lineage { epoch, ..Default::default() };
             TrainBatch { lineage, rows: 4, ..TrainBatch::default() }
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let due = runtime.block_on(async {
-            assert!(evaluations.before_look_up(&batch(0), 0).await.unwrap());
+            assert!(evaluations.before_look_up(&batch(0), 0, ready(Ok(()))).await.unwrap());
             evaluations.gate().leave();
-            tokio::time::timeout(Duration::from_secs(60), evaluations.before_look_up(&batch(1), 1)).await
+            tokio::time::timeout(Duration::from_secs(60), evaluations.before_look_up(&batch(1), 1, ready(Ok(())))).await
         });
         let fault = due.expect("the look-up waits for an evaluation that nothing makes").unwrap_err();
         assert!(fault.to_string().contains("no thread evaluates"), "{fault}");
         // The run has ended: the thread that evaluated has, too.
         drop(evaluations.take_requests());
-        let fault = runtime.block_on(evaluations.before_look_up(&batch(2), 1)).unwrap_err();
+        let fault = runtime.block_on(evaluations.before_look_up(&batch(2), 1, ready(Ok(())))).unwrap_err();
         assert_eq!(fault.kind, FaultKind::Stopped, "{fault}");
     }
 }

@@ -8,6 +8,9 @@
 //! ```
 //! In a run of several processes, the only trainer evaluates: it takes batches in the order of the data
 //! ([`ordered`](crate::cluster::ordered)), so that whole epochs lie before the point, and looks up the rows of `data.eval` at the ps.
+//! Of several trainers that take their steps together, the first evaluates. The others hold the batches of the same step, and wait for what
+//! the coordinator says: go on, or train on no more batches (ADR 33). Trainers that take their own steps do not evaluate.
+//!
 //! While a batch is held, nothing changes the parameters, and scoring only reads them: the training is the same to the bit.
 //!
 //! Read in this order: `stopping.rs` (the rules, without IO), `evaluations.rs` (what the stages share), `learning_rates.rs`,
@@ -21,5 +24,5 @@ mod learning_rates;
 pub(crate) mod stopping;
 
 pub(crate) use best_models::folders as best_folders;
-pub(crate) use evaluations::Evaluations;
+pub(crate) use evaluations::{AwaitEvaluation, Evaluations};
 pub(crate) use learning_rates::LearningRates;

@@ -150,6 +150,9 @@ fn wire(
         }
         session.table(job, status, config)
     })?;
+    if rank > 0 {
+        resources.evaluated_elsewhere(Arc::new(session.member.awaits_evaluations()));
+    }
     let decided = session.sampled_settings()?;
     match &found {
         Some(_) => resources.set_scales(&decided.scales)?,

@@ -336,7 +336,7 @@ fn received() -> Receive<TrainBatch> {
     for batch in through(Batcher::new(plan(32, true)), examples()) {
         let Lineage { split, row, .. } = batch.lineage;
         let (id, term, closes) = (BatchId::of(&batch), batch.window.term, batch.closes);
-        let header = Header { id, term, split, row, closes, done_before: 0, urgent: false, labels: 1 };
+        let header = Header { id, term, split, row, closes, done_before: 0, urgent: false, labels: 1, other_rows: 0 };
         let columns = columns::write(batch, None, Default::default()).unwrap();
         let bytes = columns::bytes(&columns);
         queue.put(channel, header, columns, bytes).unwrap();

@@ -145,6 +145,23 @@ impl Lookup {
         Ok(try_join(pull, participation.pull_dense(None)).await?.1)
     }
 
+    /// Evaluates the model before this batch if it is time. Returns whether the batch is trained on.
+    async fn evaluated_before(
+        &self,
+        evaluations: &Evaluations,
+        train: &TrainBatch,
+        pushed: &mut Option<RoundPush<'_>>,
+        cx: &StageCx,
+    ) -> Result<bool, Fault> {
+        let last_push = async {
+            match pushed.take() {
+                Some(pushed) => pushed.applied.await,
+                None => Ok(()),
+            }
+        };
+        cx.meter().blocked_on("evaluation", evaluations.before_look_up(train, cx.arrival(), last_push)).await
+    }
+
     /// Pulls for a batch, and waits for the push that was handed over before it.
     async fn look_up(
         &self,
@@ -222,9 +239,9 @@ impl Stage for Lookup {
             return Ok(());
         }
         let mut rows = Vec::with_capacity(train.unique.len() * table.row_dim());
-        let Turn { ticket, after, pushed } = self.turn(cx).await?;
+        let Turn { ticket, after, mut pushed } = self.turn(cx).await?;
         if let Some(evaluations) = &self.evaluations
-            && !cx.meter().blocked_on("evaluation", evaluations.before_look_up(&train, cx.arrival())).await?
+            && !self.evaluated_before(evaluations, &train, &mut pushed, cx).await?
         {
             // Its ticket is dropped, so that later batches do not wait for it.
             cx.ledger().reject(STOPPED_EARLY, train.rows as u64);

@@ -80,6 +80,7 @@ impl<T: Sendable> Ship<T> {
             done_before: 0,
             urgent: false,
             labels: batch.labels.len().checked_div(batch.rows).unwrap_or(1) as u32,
+            other_rows: batch.other_rows,
         };
         let (rows, ticket) = more.map_or((None, None), |(rows, ticket)| (Some(rows), Some(ticket)));
         let columns = columns::write(batch, rows, self.layout)?;
@@ -99,21 +100,24 @@ impl<T: Sendable> Ship<T> {
     }
 
     /// Sends one batch to each trainer, because every trainer takes part in every step. In the last round of a window every
-    /// batch carries the window's end, and empty batches fill the round.
+    /// batch carries the window's end, and empty batches fill the round. Every batch also carries the rows of the others.
     async fn send_round(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let batches: Vec<_> = self.round.drain(..).map(Sendable::unpack).collect();
         let Some((last, _)) = batches.last() else { return Ok(()) };
         let (lineage, window, first) = (last.lineage.clone(), last.window, last.index - (batches.len() as u32 - 1));
         let round_end = first + self.trainers;
         let closes = last.closes.map(|end| forebay_batches::WindowEnd { batches: round_end, ..end });
+        let rows = batches.iter().map(|(batch, _)| batch.rows).sum::<usize>() as u32;
         let mut next = first;
         for (mut batch, more) in batches {
             batch.closes = closes;
+            batch.other_rows = rows - batch.rows as u32;
             next += 1;
             self.enqueue(cx, batch, more).await?;
         }
         for index in next..round_end {
-            let empty = TrainBatch { lineage: lineage.clone(), window, index, closes, ..TrainBatch::default() };
+            let lineage = lineage.clone();
+            let empty = TrainBatch { lineage, window, index, closes, other_rows: rows, ..TrainBatch::default() };
             self.enqueue(cx, empty, None).await?;
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! The thread that evaluates while a model is trained. It sleeps until the look-up asks.
+//! The thread that evaluates while a model is trained. It sleeps until the look-up asks. Of several trainers in step, the first has it.
 //!
 //! A fault of a disk or a store costs no training: the thread tries the evaluation, or keeping the best model, again for
 //! `output.retry_for`, and then goes on without it.
@@ -35,6 +35,9 @@ pub(crate) struct Evaluator {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Tells the other trainers that the evaluation after this many rows is over. Blocks. Fails if the coordinator does not answer.
+type TellOthers = Box<dyn Fn(u64) -> Result<(), Fault> + Send>;
+
 struct Worker {
     shared: Arc<EvaluationState>,
     control: Control,
@@ -53,6 +56,8 @@ struct Worker {
     gives_up: Box<dyn Fn() -> bool + Send>,
     /// In a cluster, tells the coordinator that the training has ended after these rows and batches.
     stopped: Option<Box<dyn Fn(RowCounts) + Send>>,
+    /// If other trainers wait for the evaluation, tells them that the one after this many rows is over.
+    evaluated: Option<TellOthers>,
 }
 
 impl Evaluator {
@@ -70,6 +75,7 @@ impl Evaluator {
             let phase = status.as_ref().map(|status| status.borrow().phase.clone());
             matches!(phase, Some(RunPhase::Draining | RunPhase::Failed(_)))
         };
+        let others = resources.session.as_ref().filter(|_| resources.job.round().is_some());
         let worker = Worker {
             shared: Arc::clone(&evaluations.shared),
             job: resources.job.clone(),
@@ -83,6 +89,7 @@ impl Evaluator {
             steps_before: resources.steps_before,
             gives_up: Box::new(move || shared.asked_to_shut_down() || ends() || run.killed() || run.ended()),
             stopped: resources.session.as_ref().map(|session| Box::new(session.stops_early()) as _),
+            evaluated: others.map(|session| Box::new(session.evaluated()) as _),
             control,
         };
         if evaluations.stopped() {
@@ -127,10 +134,10 @@ fn may_pass(fault: &Fault, scored_before: bool) -> bool {
 
 impl Worker {
     fn run(&self, requests: &Receiver<EvaluationRequest>) {
-        while let Ok(EvaluationRequest { epochs, answer }) = requests.recv() {
+        while let Ok(EvaluationRequest { rows, epochs, answer }) = requests.recv() {
             // The look-up would add the lineage of the batch that it holds. No evaluation is about the rows of that batch, and a fault of
             // the rows of data.eval has their place already.
-            let evaluated = catch_unwind(AssertUnwindSafe(|| self.evaluate(epochs)))
+            let evaluated = catch_unwind(AssertUnwindSafe(|| self.evaluate(rows, epochs)))
                 .unwrap_or_else(|panic| Err(Fault::of_panic("the thread that evaluates panicked", &*panic)));
             let evaluated = evaluated.map_err(|fault| match fault.lineage.is_some() {
                 true => fault,
@@ -143,13 +150,22 @@ impl Worker {
 
     /// Evaluates the model as it is, and keeps it if it is the best so far. Goes on without the evaluation, or the best model, if a fault
     /// that may pass prevents it.
-    fn evaluate(&self, epochs: u32) -> Result<(), Fault> {
-        let model = self.model_now(epochs)?;
+    fn evaluate(&self, rows: u64, epochs: u32) -> Result<(), Fault> {
+        self.try_to_evaluate(rows, epochs)?;
+        match &self.evaluated {
+            // The end of the training tells them, too.
+            Some(evaluated) if !self.shared.lock().stopped => evaluated(rows),
+            _ => Ok(()),
+        }
+    }
+
+    fn try_to_evaluate(&self, rows: u64, epochs: u32) -> Result<(), Fault> {
+        let model = self.model_now(rows, epochs)?;
         let scored_before = !self.shared.lock().points.is_empty();
-        let (rows, steps) = model.training.as_ref().map_or((0, 0), |training| (training.rows, training.steps));
+        let steps = model.training.as_ref().map_or(0, |training| training.steps);
         let evaluation = match self.scored(&model, rows, scored_before) {
             Err(fault) if may_pass(&fault, scored_before) && !self.control.killed() => {
-                self.shared.miss(rows, epochs);
+                self.shared.miss();
                 tracing::warn!(
                     "the evaluation after {} is missed, and the training goes on without it: {fault}",
                     counted(rows, "row")
@@ -199,9 +215,9 @@ impl Worker {
     /// Ends the training: no more batches are trained on.
     fn stop(&self) {
         if let Some(stopped) = &self.stopped {
-            let trained = self.progress.snapshot();
-            let batches = trained.steps.saturating_sub(self.steps_before);
-            stopped(RowCounts { trained: trained.rows, rejected: 0, batches });
+            let (rows, steps) = self.shared.lock().points.last().map_or((0, 0), |point| (point.rows, point.steps));
+            let batches = steps.saturating_sub(self.steps_before) * self.job.in_step() as u64;
+            stopped(RowCounts { trained: rows, rejected: 0, batches });
         }
         self.control.drain();
     }
@@ -244,8 +260,8 @@ impl Worker {
         Retries { not_yet, timeout, passes, gives_up: &*self.gives_up }
     }
 
-    /// The model after all batches that were looked up.
-    fn model_now(&self, epochs: u32) -> Result<Model, Fault> {
+    /// The model after all batches that were looked up, which have `rows` rows and `epochs` whole epochs.
+    fn model_now(&self, rows: u64, epochs: u32) -> Result<Model, Fault> {
         self.shared.lock().wants_dense = true;
         let first = match self.job.train.transfers() {
             Transfers::Apart => "upload",
@@ -257,13 +273,12 @@ impl Worker {
             return Err(Fault::internal("a barrier has passed without the dense parameters"));
         };
         let (dense, optimizer) = self.participation.latest(dense, optimizer, self.job.output.state)?;
-        let trained = self.progress.snapshot();
+        let steps = self.progress.snapshot().steps;
         let mut summary = self.summary.clone();
         if let Some(RowTypes { types, lists }) = self.types.get() {
             (summary.types, summary.lists) = (types.0, lists);
         }
-        let training =
-            TrainingSummary { rows: trained.rows, steps: trained.steps, epochs: u64::from(epochs), ..summary };
+        let training = TrainingSummary { rows, steps, epochs: u64::from(epochs), ..summary };
         Ok(Model {
             job: self.job.clone(),
             dense,

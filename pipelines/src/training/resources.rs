@@ -28,8 +28,9 @@ use crate::context::Context;
 use crate::dense_model::dense_memory::DenseMemory;
 use crate::dense_model::dense_threads::DenseThreads;
 use crate::dense_model::job_model::{JobModel, check_backend};
-use crate::evaluations::{Evaluations, LearningRates};
+use crate::evaluations::{AwaitEvaluation, Evaluations, LearningRates};
 use crate::extension::source_progress::SourceProgress;
+use crate::metrics::evaluation_points::EvaluationPoint;
 use crate::metrics::process_report::ProcessReport;
 use crate::metrics::progress::{Progress, Snapshot};
 use crate::metrics::slots_seen::SlotsSeen;
@@ -64,6 +65,8 @@ pub(crate) struct Resources {
     pub(crate) dense_threads: DenseThreads,
     /// Set if the model is evaluated while it is trained.
     pub(crate) evaluations: Option<Arc<Evaluations>>,
+    /// Set if another trainer evaluates it.
+    evaluated_elsewhere: Option<AwaitEvaluation>,
     /// The state that the dense model goes on from, until its stage is wired.
     pub(crate) restored: Option<ModelState>,
     /// The biases of a new model's logits.
@@ -125,7 +128,8 @@ impl Resources {
             step_order: StepOrder::of(&job),
             look_ahead: None,
             dense_threads: DenseThreads::default(),
-            evaluations: Evaluations::of(&job, &context),
+            evaluations: Evaluations::of(&job, &context, None),
+            evaluated_elsewhere: None,
             digest: job_digest(&job),
             job,
             context,
@@ -158,8 +162,18 @@ impl Resources {
     /// A user fault if the job does not fit together with them.
     pub(crate) fn set_scales(&mut self, scales: &FeatureScales) -> Result<(), Fault> {
         self.job.set_open_scales(scales)?;
-        self.evaluations = Evaluations::of(&self.job, &self.context);
+        self.make_evaluations();
         Ok(())
+    }
+
+    /// Another trainer evaluates the model.
+    pub(crate) fn evaluated_elsewhere(&mut self, elsewhere: AwaitEvaluation) {
+        self.evaluated_elsewhere = Some(elsewhere);
+        self.make_evaluations();
+    }
+
+    fn make_evaluations(&mut self) {
+        self.evaluations = Evaluations::of(&self.job, &self.context, self.evaluated_elsewhere.clone());
     }
 
     /// Makes a run with a new model begin with what a sample of the rows decided.
@@ -362,10 +376,10 @@ impl Resources {
         let history = self.evaluations.as_ref().map(|evaluations| evaluations.history());
         if let Some(history) = history.filter(|history| history.stopped_early) {
             summary.ended = RunEnd::StoppedEarly;
-            summary.epochs = history.points.last().map_or(0, |point| u64::from(point.epochs));
             // In a cluster, the coordinator counts the rows of whole windows.
-            let trained = self.progress.snapshot();
-            (summary.rows, summary.steps) = (trained.rows, trained.steps);
+            if let Some(EvaluationPoint { rows, steps, epochs, .. }) = history.points.last() {
+                (summary.rows, summary.steps, summary.epochs) = (*rows, *steps, u64::from(*epochs));
+            }
         }
         summary
     }

@@ -203,7 +203,17 @@ mod tests {
 
     fn queued(window: u64, index: u32, bytes: u64) -> QueuedBatch {
         let id = BatchId { epoch: 0, window, index };
-        let header = Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false, labels: 1 };
+        let header = Header {
+            id,
+            term: 0,
+            split: 0,
+            row: 0,
+            closes: None,
+            done_before: 0,
+            urgent: false,
+            labels: 1,
+            other_rows: 0,
+        };
         QueuedBatch {
             header,
             columns: RecordBatch::new_empty(schema(Default::default())),

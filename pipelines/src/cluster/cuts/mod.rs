@@ -153,6 +153,13 @@ impl Cuts {
         Ok(())
     }
 
+    /// The time of the open cut counts from `now` on: until then the trainers could not stop.
+    pub(super) fn discount_until(&mut self, now: Instant) {
+        if let Some(open) = &mut self.open {
+            open.begun = now;
+        }
+    }
+
     /// Gives up a cut that takes too long. If it gives one up, returns the ranks that have not stopped and are not `absent`.
     pub(super) fn tick(&mut self, absent: &BTreeSet<u32>, now: Instant) -> Option<Vec<u32>> {
         let open = self.open.take_if(|open| now.duration_since(open.begun) > self.timeout)?;

@@ -9,6 +9,7 @@ use super::super::members::{self, Role};
 use super::super::messages::{
     CannotStartRequest, Failure, JoinReply, JoinRequest, MemberId, PlanReply, ProcessRequest, RunPhase,
 };
+use super::evaluating::EvaluationTurns;
 use super::{DamagedCheckpoints, Origin, RunState};
 
 /// Longer than two heartbeat intervals of any member.
@@ -326,6 +327,7 @@ impl RunState {
         self.without_checkpoint = false;
         self.stopped_after = None;
         self.cuts = self.settings.cuts();
+        self.evaluations = EvaluationTurns::default();
         self.phase = RunPhase::Gathering;
         self.started = now;
         self.lacks_only_dispensable = None;

@@ -104,6 +104,10 @@ impl RunState {
     }
 
     pub(super) fn check_cut(&mut self, now: Instant) {
+        if self.is_evaluated() {
+            // The trainers stop after the step before which the model is evaluated.
+            return self.cuts.discount_until(now);
+        }
         if let Some(late) = self.cuts.tick(&self.members.absent_trainers(), now) {
             let late: Vec<String> = late.iter().map(|rank| format!("trainer {rank}")).collect();
             tracing::warn!("a checkpoint is given up: {} did not stop in time", late.join(", "));

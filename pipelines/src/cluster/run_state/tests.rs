@@ -400,7 +400,7 @@ fn a_run_whose_only_trainer_stops_early_is_finished_until_a_process_with_state_i
     let again = ProcessRequest { role: Role::Ps, rank: 0, job: job_digest(&job), nonce: 99, made_under: None };
     run.plan(&again, now).unwrap();
     assert_eq!((run.status().phase, run.status().stopped_early), (RunPhase::Gathering, false), "it begins anew");
-    // Several trainers do not evaluate.
+    // Trainers that take their own steps do not evaluate.
     let (job, mut run, now) = begun(1, 2, 0);
     let first = trainer_that_reads(&mut run, &job, now);
     assert!(run.stop_early(of(first), now).unwrap_err().to_string().contains("trainer 0 stops the training early"));

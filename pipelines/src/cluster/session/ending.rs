@@ -110,8 +110,14 @@ impl ClusterSession {
         }
     }
 
-    /// Returns a function that ends the training of the run, whose only trainer is this process, after so many rows and batches. The
-    /// function returns at once.
+    /// Returns a function that tells the other trainers that the evaluation after so many rows is over. The function blocks.
+    pub(crate) fn evaluated(&self) -> impl Fn(u64) -> Result<(), Fault> + Send + use<> {
+        let (io, member) = (self.io.clone(), self.member.clone());
+        move |rows| io.block_on(member.evaluated(rows))
+    }
+
+    /// Returns a function that ends the training of the run, whose only or first trainer is this process, after so many rows and batches.
+    /// The function returns at once.
     pub(crate) fn stops_early(&self) -> impl Fn(RowCounts) + Send + use<> {
         let (io, member) = (self.io.clone(), self.member.clone());
         move |trained| {

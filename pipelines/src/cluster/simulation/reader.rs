@@ -171,7 +171,17 @@ impl SimReader {
     fn ship(&mut self, made: MadeBatch, ticket: Option<Ticket>) {
         let MadeBatch { id, term, rows, closes } = made;
         if self.source.progress.batch_sent(id, term, rows, closes) {
-            let header = Header { id, term, split: 0, row: rows, closes, done_before: 0, urgent: false, labels: 1 };
+            let header = Header {
+                id,
+                term,
+                split: 0,
+                row: rows,
+                closes,
+                done_before: 0,
+                urgent: false,
+                labels: 1,
+                other_rows: 0,
+            };
             let columns = RecordBatch::new_empty(Arc::new(Schema::empty()));
             let queued = QueuedBatch { header, columns, bytes: 1, rows: 1, _ticket: ticket };
             self.blocked = Some((id.index as usize % self.queues, queued));

@@ -70,7 +70,7 @@ impl SimTrainer {
             source.progress.batch_done(made.id);
         }
         let (id, term, row, closes) = (made.id, made.term, made.rows, made.closes);
-        Some(Header { id, term, split: 0, row, closes, done_before: 0, urgent: false, labels: 1 })
+        Some(Header { id, term, split: 0, row, closes, done_before: 0, urgent: false, labels: 1, other_rows: 0 })
     }
 
     pub(super) fn done(&mut self, id: BatchId, rows: u64) {

@@ -14,7 +14,7 @@ fn id(window: u64, index: u32) -> BatchId {
 }
 
 fn header(id: BatchId) -> Header {
-    Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false, labels: 1 }
+    Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false, labels: 1, other_rows: 0 }
 }
 
 fn last(id: BatchId) -> Header {
