@@ -196,6 +196,19 @@ impl Cluster {
         serde_json::from_str(&self.script("block-files", &[path])).unwrap()
     }
 
+    /// The DataNodes that have at least `bytes` bytes of a block that is being written, by number.
+    pub(crate) fn writing_datanodes(&self, bytes: u64) -> Vec<u32> {
+        let entries =
+            |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let is_block =
+            |file: &Path| file.extension().is_none() && file.metadata().is_ok_and(|file| file.len() >= bytes);
+        let writes = |number: &u32| {
+            let pools = entries(self.dir.join(format!("datanode{number}/current")));
+            pools.flat_map(|pool| entries(pool.join("current/rbw"))).any(|file| is_block(&file))
+        };
+        (1..=9).filter(writes).collect()
+    }
+
     fn breaking(&self, command: &str, arguments: &[&str]) {
         self.broken.store(true, Ordering::Relaxed);
         self.script(command, arguments);
