@@ -95,7 +95,8 @@
 //! - **One batch at a time** per stage and replica, in order. The output of ordered replicas is in order too.
 //! - **No deadlock**: links form no cycle, and a service replies to calls but never sends into a pipeline.
 //! - **No hang**: the first fault closes all links and drops every stage that awaits. A stage that blocks its thread is
-//!   named in the log after a minute, and left behind after a grace period once the run ends. A panic is a fault, and so is an actor that is dropped before its stage ends.
+//!   named in the log after a minute, and left behind after a grace period once the run ends. A panic is a fault, and so
+//!   is an actor that is dropped before its stage ends.
 //! - **Every row is accounted for**: rows read = rows delivered + rows rejected, or the run ends with a fault.
 //! - **Fair on shared threads**: every stage yields after each batch.
 //!
