@@ -93,6 +93,13 @@ impl Clock {
         }
     }
 
+    /// How long the stage has been at work without a pause; `None` if it is not at work. For any thread.
+    pub(crate) fn at_work_for(&self) -> Option<Duration> {
+        let word = self.since.load(SeqCst);
+        let is_at_work = word & (ACTIVITY | CHANGING) == Activity::Busy as u64;
+        is_at_work.then(|| Duration::from_nanos(self.now().saturating_sub(word >> 4)))
+    }
+
     /// The time of one activity, up to its last change. For the thread that writes.
     pub(crate) fn ended(&self, doing: Activity) -> Duration {
         Duration::from_nanos(self.dials[doing as usize].load(Relaxed))

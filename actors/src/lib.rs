@@ -81,7 +81,8 @@
 //! 4. `replicas`, `replicated` and `turn`: one stage in several replicas, and how they keep the order.
 //! 5. `switch`: drain and kill; the first fault wins. `barrier`: marks between batches. `lock`: a mutex, also after a panic.
 //! 6. `topology`, `closures`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a
-//!    run starts, is controlled, and ends. `results`: what stages leave for the program.
+//!    run starts, is controlled, and ends. `long_work`: warns of a stage that holds its thread. `results`: what stages leave for the
+//!    program.
 //! 7. `clock`, `meter`, `timeline`, `ledger`, `plan`, `stage_report`, `machine`, `adjustment`, `report`: the counts, and how they are
 //!    shown. `numbers`, `seconds`: numbers and durations in text.
 //! 8. `io_runtime`: the threads for network IO. `testsuite` (feature): checks the rules that every stage,
@@ -94,7 +95,8 @@
 //! - **One batch at a time** per stage and replica, in order. The output of ordered replicas is in order too.
 //! - **No deadlock**: links form no cycle, and a service replies to calls but never sends into a pipeline.
 //! - **No hang**: the first fault closes all links and drops every stage that awaits. A stage that blocks its thread is
-//!   left behind after a grace period. A panic is a fault, and so is an actor that is dropped before its stage ends.
+//!   named in the log after a minute, and left behind after a grace period once the run ends. A panic is a fault, and so
+//!   is an actor that is dropped before its stage ends.
 //! - **Every row is accounted for**: rows read = rows delivered + rows rejected, or the run ends with a fault.
 //! - **Fair on shared threads**: every stage yields after each batch.
 //!
@@ -116,6 +118,7 @@ mod io_runtime;
 pub mod ledger;
 mod link;
 mod lock;
+mod long_work;
 mod machine;
 pub mod meter;
 mod numbers;

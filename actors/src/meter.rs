@@ -149,6 +149,15 @@ impl StageMeter {
         self.notes().describe = line;
     }
 
+    pub(crate) fn description(&self) -> String {
+        self.notes().describe.clone()
+    }
+
+    /// How long the stage has been at work without a pause; `None` if it is not at work.
+    pub(crate) fn at_work_for(&self) -> Option<Duration> {
+        self.clock.at_work_for()
+    }
+
     pub(crate) fn enter(&self, doing: Activity) {
         self.clock.enter(doing);
     }

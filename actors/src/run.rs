@@ -17,6 +17,7 @@ use crate::barrier::Barriers;
 use crate::control::Control;
 use crate::fault::{Fault, FaultKind};
 use crate::lock::lock;
+use crate::long_work::warn_of_long_work;
 use crate::numbers::commas;
 use crate::place::{Places, spawn_system};
 use crate::plan::Plan;
@@ -126,6 +127,7 @@ async fn run_pipeline(state: &Arc<State>, wire: Wire, wired: std::sync::mpsc::Se
         // No shell sends: this resolves when the last one drops its sender.
         _ = ended.recv() => false,
         () = async { state.switch.killed().await; tokio::time::sleep(grace).await } => true,
+        never = warn_of_long_work(state) => match never {},
     };
     state.barriers.end();
     if stuck {

@@ -30,12 +30,14 @@ use crate::timeline::{Observer, Watched};
 pub(crate) struct Settings {
     pub(crate) hosts: Vec<Weak<ServiceRegistry>>,
     pub(crate) grace: Duration,
+    /// A stage that has been at work on one batch for this long is warned of.
+    pub(crate) long_work: Duration,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { hosts: Vec::new(), grace: Duration::from_secs(10), observer: None }
+        Self { hosts: Vec::new(), grace: Duration::from_secs(10), long_work: Duration::from_secs(60), observer: None }
     }
 }
 

@@ -40,6 +40,8 @@ def core_site(cluster):
 
 def hdfs_site(cluster):
     """Small blocks, and a NameNode that notices within seconds what production notices within minutes."""
+    # Hadoop's default is 3. It also says how long the recovery of a block may take before a NameNode begins it anew: 30 times as long.
+    heartbeat = 1 if cluster.dead_after < 60 else 3
     settings = {
         "dfs.replication": cluster.replication,
         "dfs.blocksize": cluster.block_size,
@@ -47,8 +49,8 @@ def hdfs_site(cluster):
         "dfs.permissions.enabled": "true",
         "dfs.namenode.safemode.extension": 0,
         # Dead after 2 * recheck + 10 * heartbeat.
-        "dfs.heartbeat.interval": 1,
-        "dfs.namenode.heartbeat.recheck-interval": (cluster.dead_after - 10) * 500,
+        "dfs.heartbeat.interval": heartbeat,
+        "dfs.namenode.heartbeat.recheck-interval": (cluster.dead_after - 10 * heartbeat) * 500,
         "dfs.namenode.redundancy.interval.seconds": 1,
         "dfs.blockreport.initialDelay": 0,
         "dfs.datanode.scan.period.hours": -1,

@@ -1,6 +1,7 @@
 //! A Hadoop cluster for the tests, by `scripts/hdfs`: started on first use, held by one test at a time, and repaired
 //! before the next test takes it. Every call blocks until the script has ended.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -194,6 +195,24 @@ impl Cluster {
     /// Where the blocks of a file lie, in the file's order. Not on a secure cluster.
     pub(crate) fn block_files(&self, path: &str) -> Vec<Block> {
         serde_json::from_str(&self.script("block-files", &[path])).unwrap()
+    }
+
+    /// The blocks that are being written, and the DataNodes that have at least `bytes` bytes of each, by number.
+    pub(crate) fn blocks_being_written(&self, bytes: u64) -> BTreeMap<String, Vec<u32>> {
+        let entries =
+            |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let mut blocks: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for number in 1..=9 {
+            let pools = entries(self.dir.join(format!("datanode{number}/current")));
+            for file in pools.flat_map(|pool| entries(pool.join("current/rbw"))) {
+                // The checksums of a block are in a file `.meta`.
+                if file.extension().is_none() && file.metadata().is_ok_and(|file| file.len() >= bytes) {
+                    let name = file.file_name().unwrap().to_string_lossy().into_owned();
+                    blocks.entry(name).or_default().push(number);
+                }
+            }
+        }
+        blocks
     }
 
     fn breaking(&self, command: &str, arguments: &[&str]) {

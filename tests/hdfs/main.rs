@@ -12,6 +12,7 @@ mod cluster;
 mod cut;
 mod deltas;
 mod faults;
+mod frozen;
 mod ha;
 mod kerberos;
 mod messages;

@@ -24,8 +24,9 @@ use super::explain::{not_written, short};
 use super::retry::{Repeat, lacks_ticket, may_pass};
 use super::silence::{ANSWER_WITHIN, Heard, timeout_unless_heard, warn_while_silent};
 
-/// The pause between questions whether a file is closed.
-const CLOSED_EVERY: Duration = Duration::from_secs(1);
+/// The first and the longest pause between requests to close a file. A NameNode takes a request as a reason to begin the recovery of its
+/// last block anew, if that has taken long: with requests every second, a recovery that waits a minute for a frozen DataNode never ends.
+const CLOSE_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 
 /// Bytes that are handed over at once. Each such piece that the DataNodes take shows that they are not silent.
 const PIECE: usize = 256 << 10;
@@ -38,6 +39,10 @@ const UNACKNOWLEDGED: u64 = 16 << 20;
 /// more for each MiB, which may be under way without a sign.
 const SILENCE: Duration = Duration::from_secs(5);
 const PER_MEBIBYTE: Duration = Duration::from_secs(1);
+
+/// After so long without a sign, no write is waited for: as long as Hadoop's client waits for a DataNode. hdfs-native has no time limit to
+/// send to a DataNode, so it waits for one that is frozen, and its own recovery waits for that.
+const HUNG: Duration = Duration::from_secs(60);
 
 /// The bytes of a block of a file that is begun anew: Hadoop's default.
 const ONE_BLOCK: u64 = 128 << 20;
@@ -74,14 +79,14 @@ impl GrowingFile {
         self.recent.add(part);
         loop {
             let heard = Heard::default();
-            // Later attempts wait: the network may be slow.
+            // Later attempts wait longer: the network may be slow.
             let may_begin_anew = self.recent.is_whole() && since.elapsed() < cluster.timeout() / 2;
-            let silence = SILENCE + PER_MEBIBYTE * (self.recent.len() >> 20) as u32;
-            let step = self.step(missing, closes, &heard);
-            let done = match may_begin_anew {
-                true => timeout_unless_heard(silence, &heard, step).await.unwrap_or_else(|| Err(silent_for(silence))),
-                false => warn_while_silent(cluster.root(), &place, &heard, step).await,
+            let silence = match may_begin_anew {
+                true => SILENCE + PER_MEBIBYTE * (self.recent.len() >> 20) as u32,
+                false => HUNG,
             };
+            let step = warn_while_silent(cluster.root(), &place, &heard, self.step(missing, closes, &heard));
+            let done = timeout_unless_heard(silence, &heard, step).await.unwrap_or_else(|| Err(silent_for(silence)));
             let Err(error) = done else { return Ok(()) };
             let (wait, waited) = (backoff.next_wait(), since.elapsed());
             if !may_go_on(&error) {
@@ -153,7 +158,7 @@ impl GrowingFile {
                 }
             }
         };
-        let mut warned = Instant::now();
+        let (mut warned, mut pause) = (Instant::now(), CLOSE_AGAIN.0);
         while !cluster.call(place, Repeat::UntilAnswered, recover).await? {
             let waited = since.elapsed();
             if waited > cluster.timeout() {
@@ -164,7 +169,8 @@ impl GrowingFile {
                 warned = Instant::now();
                 tracing::warn!(store = cluster.root(), path = %place, ?waited, "the DataNodes do not agree yet on the last block, waiting for them");
             }
-            sleep(CLOSED_EVERY).await;
+            sleep(pause).await;
+            pause = (pause * 2).min(CLOSE_AGAIN.1);
         }
         let length = |connection: Arc<Connection>| {
             let hidden = hidden.to_owned();

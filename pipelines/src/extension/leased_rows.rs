@@ -3,14 +3,10 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use async_trait::async_trait;
-use forebay_actors::{Batch as _, Fault, FaultKind, Source, StageCx, commas, counted};
+use forebay_actors::{Batch as _, Fault, FaultKind, commas, counted};
 use forebay_connectors::{DataPlan, Lease, Leases, Rows};
-
-/// After this time without rows a source is warned of; the longest time between two warnings.
-const SILENT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(1800));
 
 /// The leases of one source, which notes what they grant.
 pub(crate) struct NotedLeases {
@@ -86,7 +82,7 @@ impl NotedLeases {
     }
 
     /// Checks rows that the source returns.
-    fn returned(&self, rows: &Rows) -> Result<(), Fault> {
+    pub(crate) fn returned(&self, rows: &Rows) -> Result<(), Fault> {
         let state = &mut *self.state();
         let window = Window { epoch: rows.lineage.epoch, number: rows.window.window, term: rows.window.term };
         let Some(&first) = state.granted.front() else {
@@ -115,32 +111,13 @@ impl NotedLeases {
         }
     }
 
-    /// Warns again and again while the source returns nothing although it has a window to return: the run waits for this window. The source
-    /// may wait for rows that do not exist yet, so this is no fault. A source that blocks its thread cannot be warned of. Cancel safe if
-    /// `next` is.
-    async fn warn_while_silent<T>(&self, next: impl Future<Output = T>) -> T {
-        let (mut next, mut waited, mut wait) = (std::pin::pin!(next), Duration::ZERO, SILENT.0);
-        loop {
-            if let Ok(rows) = tokio::time::timeout(wait, &mut next).await {
-                return rows;
-            }
-            waited += wait;
-            wait = (wait * 2).min(SILENT.1);
-            if let Some(warning) = self.silence(waited) {
-                tracing::warn!("{warning}");
-            }
-        }
-    }
-
-    /// What is said of a source that has returned nothing for this long. `None`: it has no window to return.
-    fn silence(&self, waited: Duration) -> Option<String> {
-        let (source, first) = (&self.source, *self.state().granted.front()?);
-        let seconds = waited.as_secs();
-        Some(format!("the source `{source}` has returned no rows for {seconds} s, and the run waits for its {first}"))
+    /// The granted window whose rows the run waits for, in words; `None`: the source has no window to return.
+    pub(crate) fn awaited_window(&self) -> Option<String> {
+        self.state().granted.front().map(Window::to_string)
     }
 
     /// Checks that the source may end.
-    fn ended(&self) -> Result<(), Fault> {
+    pub(crate) fn ended(&self) -> Result<(), Fault> {
         let state = self.state();
         match state.granted.front() {
             _ if state.is_cut_short => Ok(()),
@@ -181,41 +158,13 @@ impl Leases for NotedLeases {
     }
 }
 
-/// A source whose rows are checked against its leases; `None`: it has none.
-pub(crate) struct LeasedRows<S> {
-    pub(crate) source: S,
-    pub(crate) leases: Option<Arc<NotedLeases>>,
-}
-
-impl<S: Source<Out = Rows>> Source for LeasedRows<S> {
-    type Out = Rows;
-
-    fn describe(&self) -> String {
-        self.source.describe()
-    }
-
-    fn total_rows(&self) -> Option<u64> {
-        self.source.total_rows()
-    }
-
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.source.open(cx).await
-    }
-
-    async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
-        let Some(leases) = &self.leases else { return self.source.next(cx).await };
-        let rows = leases.warn_while_silent(self.source.next(cx)).await?;
-        rows.as_ref().map_or_else(|| leases.ended(), |rows| leases.returned(rows))?;
-        Ok(rows)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use arrow::array::{ArrayRef, Int32Array, RecordBatch};
-    use forebay_actors::Lineage;
+    use forebay_actors::{Lineage, Source, StageCx};
     use forebay_connectors::{LocalLeases, ReadOptions, Synthetic, SyntheticSource, WindowMark};
 
+    use super::super::own_rows::OwnRows;
     use super::*;
 
     const PLAN: DataPlan = DataPlan { epochs: 1, rows: 250, windows: 3, fingerprint: 7 };
@@ -253,7 +202,8 @@ mod tests {
     /// What is wrong with a source that returns `batches`; `None` asks for a lease.
     async fn said(batches: Vec<Option<Rows>>) -> Option<String> {
         let leases = leases(PLAN);
-        let mut source = LeasedRows { source: Scripted(Arc::clone(&leases), batches.into()), leases: Some(leases) };
+        let source = Scripted(Arc::clone(&leases), batches.into());
+        let mut source = OwnRows::named("clicks".into(), source, Some(leases));
         let cx = StageCx::detached("read");
         loop {
             match source.next(&cx).await {
@@ -294,21 +244,6 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_source_that_returns_nothing_is_named_while_it_has_a_window_to_return() {
-        let leases = leases(PLAN);
-        let hour = Duration::from_secs(3600);
-        assert_eq!(leases.silence(hour), None, "it waits for a lease");
-        leases.next(&PLAN).await.unwrap();
-        let said = "the source `clicks` has returned no rows for 3600 s, and the run waits for its window 0 of epoch 0 (term 0)";
-        assert_eq!(leases.silence(hour).as_deref(), Some(said));
-        let late = async {
-            tokio::time::sleep(hour).await;
-            7
-        };
-        assert_eq!(leases.warn_while_silent(late).await, 7);
-    }
-
     #[tokio::test]
     async fn a_plan_whose_windows_do_not_fit_its_rows_is_refused() {
         let next = async |plan: DataPlan| leases(plan.clone()).next(&plan).await;
@@ -336,7 +271,7 @@ mod tests {
         let options = ReadOptions { window_rows: 100, ..ReadOptions::default() };
         let source = SyntheticSource::new(Synthetic { rows: 250, ..Synthetic::default() }, options);
         let leased: Arc<dyn Leases> = Arc::clone(&leases) as _;
-        let mut source = LeasedRows { source: source.leasing(leased), leases: Some(leases) };
+        let mut source = OwnRows::named("clicks".into(), source.leasing(leased), Some(leases));
         let cx = StageCx::detached("read");
         source.open(&cx).await.unwrap();
         let mut n = 0;

@@ -12,8 +12,9 @@ use forebay_connectors::{Format, Leases, ReadOptions, Rows};
 use forebay_job::{Job, OwnStage};
 
 use super::drop_rows::DropRows;
-use super::leased_rows::{LeasedRows, NotedLeases};
+use super::leased_rows::NotedLeases;
 use super::own_model::OwnModel;
+use super::own_rows::OwnRows;
 use super::source_progress::{SourceProgress, Watched};
 
 /// Custom stages, sources and models by name. A job names them in `pipeline.after_read`, `pipeline.after_parse`,
@@ -250,7 +251,8 @@ impl Registry {
             let noted = |leases| Arc::new(NotedLeases::new(&own, leases, request.options.window_rows));
             let leases = request.leases.take().map(noted);
             request.leases = leases.clone().map(|leases| leases as Arc<dyn Leases>);
-            read_own(move || LeasedRows { source: make(request), leases })
+            let name = own.clone();
+            read_own(move || OwnRows::named(name, make(request), leases))
         });
         self.sources.insert(name.to_owned(), OwnSource { read, takes_leases });
     }

@@ -36,7 +36,8 @@ use crate::cluster::{RunPhase, RunStatus};
 use crate::dense_model::dense_store::DenseStore;
 use crate::dense_model::job_model::JobModel;
 use crate::extension::drop_rows::DropRows;
-use crate::extension::leased_rows::{LeasedRows, NotedLeases};
+use crate::extension::leased_rows::NotedLeases;
+use crate::extension::own_rows::OwnRows;
 use crate::extension::registry::Registry;
 use crate::extension::source_progress::{SourceProgress, Watched};
 use crate::metrics::progress::Progress;
@@ -358,6 +359,7 @@ fn sources() {
         let options = ReadOptions { batch_rows: 30, window_rows: 100, ..ReadOptions::default() };
         let leases = Arc::new(NotedLeases::new("clicks", Arc::new(LocalLeases::new(2)), options.window_rows));
         let source = SyntheticSource::new(Synthetic { rows: 500, ..Synthetic::default() }, options);
-        LeasedRows { source: source.leasing(Arc::clone(&leases) as Arc<dyn Leases>), leases: Some(leases) }
+        let source = source.leasing(Arc::clone(&leases) as Arc<dyn Leases>);
+        OwnRows::named("clicks".into(), source, Some(leases))
     });
 }

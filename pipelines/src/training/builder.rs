@@ -15,6 +15,7 @@ use crate::checkpointer::cut::Shards;
 use crate::context::Context;
 use crate::dense_model::dense_memory::DenseMemory;
 use crate::extension::own_model::OwnModel;
+use crate::extension::own_rows::OwnRows;
 use crate::extension::registry::{Read, Registry, read_own};
 use crate::predecessor::Predecessor;
 use crate::sampling::row_sample;
@@ -75,7 +76,7 @@ impl TrainingBuilder {
     /// Reads the rows of this source instead of `data.train`. It has a thread of its own, so its `next` may block; a drain waits for it
     /// then.
     pub fn source<S: Source<Out = Rows>>(mut self, make: impl FnOnce() -> S + Send + 'static) -> Self {
-        self.source = Some(read_own(make));
+        self.source = Some(read_own(move || OwnRows::unnamed(make())));
         self
     }
 

@@ -2,7 +2,9 @@
 //! evaluation.
 #![allow(clippy::unwrap_used, dead_code, reason = "a test")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod faulty;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,0 +1,128 @@
+//! The rows of a source of a program, checked against its leases. A source that returns nothing for long is named in the log: it may wait
+//! for rows that do not exist yet, so this is no fault. A source that blocks its thread is found by the meters of its stage.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_actors::{Fault, Source, StageCx};
+use forebay_connectors::Rows;
+
+use super::leased_rows::NotedLeases;
+
+/// After this time without rows a source is warned of; the longest time between two warnings.
+const SILENT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(1800));
+
+/// A source of a program.
+pub(crate) struct OwnRows<S> {
+    /// Its name in the registry.
+    name: Option<String>,
+    source: S,
+    leases: Option<Arc<NotedLeases>>,
+}
+
+impl<S: Source<Out = Rows>> OwnRows<S> {
+    /// A source without a name.
+    pub(crate) fn unnamed(source: S) -> Self {
+        Self { name: None, source, leases: None }
+    }
+
+    /// A source with its name in the registry. Its rows are checked against its leases, if it has any.
+    pub(crate) fn named(name: String, source: S, leases: Option<Arc<NotedLeases>>) -> Self {
+        Self { name: Some(name), source, leases }
+    }
+}
+
+impl<S: Source<Out = Rows>> Source for OwnRows<S> {
+    type Out = Rows;
+
+    fn describe(&self) -> String {
+        let described = self.source.describe();
+        match &self.name {
+            Some(name) => format!("{name}: {described}"),
+            None => described,
+        }
+    }
+
+    fn total_rows(&self) -> Option<u64> {
+        self.source.total_rows()
+    }
+
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        self.source.open(cx).await
+    }
+
+    async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
+        let called = self.name.clone().unwrap_or_else(|| self.source.describe());
+        let leases = self.leases.as_deref();
+        let rows = warn_while_silent(|waited| silence(&called, leases, waited), self.source.next(cx)).await?;
+        if let Some(leases) = leases {
+            rows.as_ref().map_or_else(|| leases.ended(), |rows| leases.returned(rows))?;
+        }
+        Ok(rows)
+    }
+}
+
+/// Waits for the end of `next`, and warns again and again with what `silence` says of the time waited; `None`: there is nothing to say.
+/// Cancel safe if `next` is.
+pub(crate) async fn warn_while_silent<T>(
+    silence: impl Fn(Duration) -> Option<String>,
+    next: impl Future<Output = T>,
+) -> T {
+    let (mut next, mut waited, mut wait) = (pin!(next), Duration::ZERO, SILENT.0);
+    loop {
+        if let Ok(rows) = tokio::time::timeout(wait, &mut next).await {
+            return rows;
+        }
+        waited += wait;
+        wait = (wait * 2).min(SILENT.1);
+        if let Some(warning) = silence(waited) {
+            tracing::warn!("{warning}");
+        }
+    }
+}
+
+/// What is said of a source that has returned nothing for this long. `None`: it has leases, and no window to return.
+fn silence(source: &str, leases: Option<&NotedLeases>, waited: Duration) -> Option<String> {
+    let said = format!("the source `{source}` has returned no rows for {} s", waited.as_secs());
+    match leases {
+        Some(leases) => Some(format!("{said}, and the run waits for its {}", leases.awaited_window()?)),
+        None => Some(said),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use forebay_connectors::{DataPlan, Leases, LocalLeases};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_source_with_leases_is_silent_only_while_it_has_a_window_to_return() {
+        let leases = NotedLeases::new("clicks", Arc::new(LocalLeases::new(2)), 100);
+        let hour = Duration::from_secs(3600);
+        let said = "the source `clicks` has returned no rows for 3600 s";
+        assert_eq!(silence("clicks", None, hour).as_deref(), Some(said));
+        assert_eq!(silence("clicks", Some(&leases), hour), None, "it waits for a lease");
+        leases.next(&DataPlan { epochs: 1, rows: 250, windows: 3, fingerprint: 7 }).await.unwrap();
+        let said = format!("{said}, and the run waits for its window 0 of epoch 0 (term 0)");
+        assert_eq!(silence("clicks", Some(&leases), hour), Some(said));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_source_is_warned_of_with_growing_pauses() {
+        let warned = RefCell::new(Vec::new());
+        let note = |waited: Duration| {
+            warned.borrow_mut().push(waited.as_secs());
+            None
+        };
+        let late = async {
+            tokio::time::sleep(Duration::from_secs(6000)).await;
+            7
+        };
+        assert_eq!(warn_while_silent(note, late).await, 7);
+        assert_eq!(*warned.borrow(), [60, 180, 420, 900, 1860, 3660, 5460]);
+    }
+}
