@@ -302,7 +302,7 @@ fn read(
     let hint = column_hint(job, matches!(shown, Shown::Kept(_)));
     let granted = windows.granted(format.format.tells_rows())?;
     let (columns, told) = (file_columns(job, format.format, columns, shown)?, Some(format.format));
-    let mut read = read_from(Place::Shared, move || {
+    let mut read = read_from(Place::Shared, None, move || {
         let source = FileSource::new(input, options, format, columns).hinting(hint);
         match granted {
             Granted::All => source,

@@ -12,7 +12,7 @@ use forebay_connectors::{Format, Leases, ReadOptions, Rows};
 use forebay_job::{Job, OwnStage};
 
 use super::drop_rows::DropRows;
-use super::leased_rows::{LeasedRows, NotedLeases};
+use super::noted_leases::NotedLeases;
 use super::own_model::OwnModel;
 use super::source_progress::{SourceProgress, Watched};
 
@@ -63,14 +63,18 @@ impl Read {
 
 /// Makes a source of a program with `make` when the flow starts. It has a thread of its own, because it may block.
 pub(crate) fn read_own<S: Source<Out = Rows>>(make: impl FnOnce() -> S + Send + 'static) -> Read {
-    read_from(Place::Own, make)
+    read_from(Place::Own, None, make)
 }
 
-/// Makes a source with `make` when the flow starts.
-pub(crate) fn read_from<S: Source<Out = Rows>>(place: Place, make: impl FnOnce() -> S + Send + 'static) -> Read {
+/// Makes a source with `make` when the flow starts. It is checked against `leases`, if there are any.
+pub(crate) fn read_from<S: Source<Out = Rows>>(
+    place: Place,
+    leases: Option<Arc<NotedLeases>>,
+    make: impl FnOnce() -> S + Send + 'static,
+) -> Read {
     let progress = SourceProgress::default();
     let noted = progress.clone();
-    let make = move || Watched { source: make(), progress: noted };
+    let make = move || Watched { source: make(), progress: noted, leases };
     Read { begin: Box::new(move |topology| topology.source("read", place, make)), progress, format: None }
 }
 
@@ -250,7 +254,7 @@ impl Registry {
             let noted = |leases| Arc::new(NotedLeases::new(&own, leases, request.options.window_rows));
             let leases = request.leases.take().map(noted);
             request.leases = leases.clone().map(|leases| leases as Arc<dyn Leases>);
-            read_own(move || LeasedRows { source: make(request), leases })
+            read_from(Place::Own, leases, move || make(request))
         });
         self.sources.insert(name.to_owned(), OwnSource { read, takes_leases });
     }

@@ -1,10 +1,12 @@
-//! How far a source has read: its epoch, and whether it reached the end of its rows.
+//! How far a source has read: its epoch, and whether it reached the end of its rows. The source that records it, and keeps to its leases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::Rows;
+
+use super::noted_leases::NotedLeases;
 
 /// How far a source has read. Clones share it.
 ///
@@ -37,10 +39,11 @@ impl SourceProgress {
     }
 }
 
-/// A source that records how far it has read.
+/// A source that records how far it has read, and is checked against its leases, if it has any.
 pub(crate) struct Watched<S> {
     pub(crate) source: S,
     pub(crate) progress: SourceProgress,
+    pub(crate) leases: Option<Arc<NotedLeases>>,
 }
 
 impl<S: Source<Out = Rows>> Watched<S> {
@@ -67,7 +70,11 @@ impl<S: Source<Out = Rows>> Source for Watched<S> {
     }
 
     async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
-        let rows = self.source.next(cx).await?;
+        let next = self.source.next(cx);
+        let rows = match &self.leases {
+            Some(leases) => leases.checked(next).await?,
+            None => next.await?,
+        };
         self.note_total();
         match &rows {
             Some(rows) => self.progress.0.epoch.store(rows.lineage.epoch, Ordering::SeqCst),

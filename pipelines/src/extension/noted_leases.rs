@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use forebay_actors::{Batch as _, Fault, FaultKind, Source, StageCx, commas, counted};
+use forebay_actors::{Batch as _, Fault, FaultKind, commas, counted};
 use forebay_connectors::{DataPlan, Lease, Leases, Rows};
 
 /// After this time without rows a source is warned of; the longest time between two warnings.
@@ -83,6 +83,19 @@ impl NotedLeases {
             counted(self.window_rows, "row"),
         ))
         .kind(FaultKind::InvalidJob))
+    }
+
+    /// Waits for the next rows of the source, and checks them. Cancel safe if `next` is.
+    ///
+    /// # Errors
+    /// That of `next`. The source breaks its leases.
+    pub(crate) async fn checked(
+        &self,
+        next: impl Future<Output = Result<Option<Rows>, Fault>>,
+    ) -> Result<Option<Rows>, Fault> {
+        let rows = self.warn_while_silent(next).await?;
+        rows.as_ref().map_or_else(|| self.ended(), |rows| self.returned(rows))?;
+        Ok(rows)
     }
 
     /// Checks rows that the source returns.
@@ -181,39 +194,10 @@ impl Leases for NotedLeases {
     }
 }
 
-/// A source whose rows are checked against its leases; `None`: it has none.
-pub(crate) struct LeasedRows<S> {
-    pub(crate) source: S,
-    pub(crate) leases: Option<Arc<NotedLeases>>,
-}
-
-impl<S: Source<Out = Rows>> Source for LeasedRows<S> {
-    type Out = Rows;
-
-    fn describe(&self) -> String {
-        self.source.describe()
-    }
-
-    fn total_rows(&self) -> Option<u64> {
-        self.source.total_rows()
-    }
-
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.source.open(cx).await
-    }
-
-    async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
-        let Some(leases) = &self.leases else { return self.source.next(cx).await };
-        let rows = leases.warn_while_silent(self.source.next(cx)).await?;
-        rows.as_ref().map_or_else(|| leases.ended(), |rows| leases.returned(rows))?;
-        Ok(rows)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use arrow::array::{ArrayRef, Int32Array, RecordBatch};
-    use forebay_actors::Lineage;
+    use forebay_actors::{Lineage, Source, StageCx};
     use forebay_connectors::{LocalLeases, ReadOptions, Synthetic, SyntheticSource, WindowMark};
 
     use super::*;
@@ -253,10 +237,10 @@ mod tests {
     /// What is wrong with a source that returns `batches`; `None` asks for a lease.
     async fn said(batches: Vec<Option<Rows>>) -> Option<String> {
         let leases = leases(PLAN);
-        let mut source = LeasedRows { source: Scripted(Arc::clone(&leases), batches.into()), leases: Some(leases) };
+        let mut source = Scripted(Arc::clone(&leases), batches.into());
         let cx = StageCx::detached("read");
         loop {
-            match source.next(&cx).await {
+            match leases.checked(source.next(&cx)).await {
                 Ok(Some(_)) => {}
                 Ok(None) => return None,
                 Err(fault) => {
@@ -335,12 +319,11 @@ mod tests {
         let leases = Arc::new(NotedLeases::new("clicks", lost, 100));
         let options = ReadOptions { window_rows: 100, ..ReadOptions::default() };
         let source = SyntheticSource::new(Synthetic { rows: 250, ..Synthetic::default() }, options);
-        let leased: Arc<dyn Leases> = Arc::clone(&leases) as _;
-        let mut source = LeasedRows { source: source.leasing(leased), leases: Some(leases) };
+        let mut source = source.leasing(Arc::clone(&leases) as Arc<dyn Leases>);
         let cx = StageCx::detached("read");
         source.open(&cx).await.unwrap();
         let mut n = 0;
-        while let Some(rows) = source.next(&cx).await.unwrap() {
+        while let Some(rows) = leases.checked(source.next(&cx)).await.unwrap() {
             n += rows.rows();
         }
         assert_eq!(n, 100);
