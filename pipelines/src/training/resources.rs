@@ -14,8 +14,8 @@ use forebay_ps::{TableClient, TableConfig, start_table};
 use super::preflight;
 use super::run_report::{AllTrainers, RunReport};
 use crate::checkpoint::{
-    BatchOrder, CheckpointFolder, MadeCheckpoints, ModelState, Restored, TrainPosition, kept_gradients, model_place,
-    read_metrics,
+    BatchOrder, CheckpointFolder, CheckpointManifest, MadeCheckpoints, ModelState, Restored, TrainPosition,
+    kept_gradients, model_place, read_metrics,
 };
 use crate::checkpointer::cut::{CutPoint, Shards};
 use crate::checkpointer::cut_client::CutLeader;
@@ -263,9 +263,12 @@ impl Resources {
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());
         let (evaluations, types, made) = (self.evaluations.clone(), self.types.clone(), self.made.clone());
+        let published = Box::new(move |manifest: &CheckpointManifest| {
+            evaluations.iter().for_each(|evaluations| evaluations.checkpointed(&manifest.position.evaluations));
+        });
         let model = model_place(&job, &self.context)?;
         self.checkpoints =
-            Some(Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types, model, made });
+            Some(Checkpoints { folder, author, job, config, cut_point, cuts, leader, published, types, model, made });
         Ok(())
     }
 

@@ -103,7 +103,7 @@ impl Chain {
             cut_point,
             cuts,
             leader: None,
-            evaluations: None,
+            published: Box::new(|_| ()),
             types: RunTypes::default(),
             model: None,
             made: MadeCheckpoints::default(),

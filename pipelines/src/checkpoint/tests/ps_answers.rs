@@ -193,10 +193,10 @@ impl Run {
             CutPoint::new(position, BatchOrder::Any, Shards::InPs(snapshots), None, Progress::default());
         let (folder, config) = (folder.clone(), config(with_lifetime));
         let author = folder.author(7, 5).unwrap();
-        let (leader, evaluations, types) = (None, None, RunTypes::default());
+        let (leader, published, types) = (None, Box::new(|_: &_| ()), RunTypes::default());
         let made = MadeCheckpoints::default();
         let to =
-            Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types, model: None, made };
+            Checkpoints { folder, author, job, config, cut_point, cuts, leader, published, types, model: None, made };
         Self { hosts, tables, servers, to, writer: CheckpointWriter::default(), step: 0 }
     }
 
