@@ -99,7 +99,7 @@ impl Windows {
     /// The windows that the source must read. `numbered`: the source knows its windows before it reads them.
     ///
     /// # Errors
-    /// A user fault if the run goes on from a checkpoint of other windows.
+    /// A user fault if the run continues from a checkpoint of other windows.
     fn granted(self, numbered: bool) -> Result<Granted, Fault> {
         Ok(match self {
             Self::Leased(leases) => Granted::Leases(leases),

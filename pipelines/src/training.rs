@@ -207,7 +207,7 @@ pub struct Trained {
     /// The counts of the slots; `None` in a cluster, if the counts of another trainer did not come.
     pub(crate) slots: Option<SlotsSeen>,
     /// Set if the run was drained, and its last checkpoint could not be written: why. The model has rows that no checkpoint has. A run that
-    /// goes on from an earlier checkpoint trains on them again.
+    /// continues from an earlier checkpoint trains on them again.
     pub unwritten_checkpoint: Option<Fault>,
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// The digest of the job as it was given.
@@ -238,7 +238,7 @@ impl Trained {
         self.slots.as_ref().map(|slots| slots.report(&job.columns, table)).transpose()
     }
 
-    /// Makes a checkpoint of the whole run: a run that goes on from it only has to save the model. `status`: in a cluster, the status of
+    /// Makes a checkpoint of the whole run: a run that continues from it only has to save the model. `status`: in a cluster, the status of
     /// the run. Returns the number and the folder of the checkpoint; `None` if the run makes no checkpoints. Blocks on the store.
     pub fn leave_checkpoint(&self, status: Option<&RunStatus>) -> Option<Result<(u64, String), Fault>> {
         let mut last = self.last_checkpoint.lock().unwrap_or_else(PoisonError::into_inner);

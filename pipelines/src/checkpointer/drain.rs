@@ -102,13 +102,13 @@ impl Drain {
 
     /// The run ends without its last checkpoint, because of `fault`.
     pub(super) fn give_up(&self, fault: Fault) {
-        // In a cluster the run may have begun a new attempt, which ends with the checkpoint that it goes on from.
+        // In a cluster the run may have begun a new attempt, which ends with the checkpoint that it continues from.
         if self.control.killed() {
             return tracing::debug!("the run has ended before its last checkpoint: {fault}");
         }
         if !self.saves_model {
             let lost = "the last checkpoint failed, and the job saves no model of a drained run: what was trained on since the checkpoint \
-                        before is lost, and --resume goes on from that one or begins anew";
+                        before is lost, and --resume continues from that one or starts again from row 0";
             // The run was asked to shut down, so nothing must start it again.
             return self.control.kill(Fault::external(lost).because(fault).kind(FaultKind::Unsaved));
         }

@@ -50,7 +50,7 @@ pub struct ProcessConfig {
     pub run: String,
     /// TLS and token.
     pub security: SecurityFiles,
-    /// Whether the run may go on from the newest checkpoint in `checkpoint.to`, as the coordinator asks; and whether this process may be
+    /// Whether the run may continue from the newest checkpoint in `checkpoint.to`, as the coordinator asks; and whether this process may be
     /// one that was killed after the end of the run.
     pub resume: bool,
     /// Whether the run was asked to drain before this process was started. Only the coordinator asks.
@@ -127,7 +127,7 @@ impl ClusterProcess {
         told((self.stop)(), members::name((self.config.role, self.config.rank)))
     }
 
-    /// Runs `attempt`, and again each time that the run begins anew. `attempt` joins the run and takes part until it is over.
+    /// Runs `attempt`, and again each time that the run begins a new attempt. `attempt` joins the run and takes part until it is over.
     ///
     /// # Errors
     /// What `attempt` returns, unless its kind is [`FaultKind::RolledBack`]. The kind [`FaultKind::RunOver`] says that the run has ended

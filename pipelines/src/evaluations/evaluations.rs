@@ -363,7 +363,7 @@ mod tests {
 
     use super::*;
 
-    /// A bug: a run without a thread that evaluates waited for ever for its first evaluation.
+    /// A bug: a run without a thread that evaluates waited forever for its first evaluation.
     #[test]
     fn an_evaluation_that_no_thread_makes_is_a_fault() {
         let job = Job::from_toml("data.eval = 'rows'\nevaluation.every = { epochs = 1 }", &[]).unwrap();

@@ -66,7 +66,7 @@ impl Evaluator {
     ) -> Self {
         let worker = Worker { shared: Arc::clone(&evaluations.shared), run };
         if evaluations.stopped() {
-            // The run goes on from a checkpoint that was made after the training had stopped.
+            // The run continues from a checkpoint that was made after the training had stopped.
             worker.stop();
         }
         let answer = move || requests.into_iter().for_each(|requests| worker.answer(&requests));
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn faults_of_a_disk_or_a_store_may_pass_and_those_of_rows_that_were_scored_before() {
-        let away = || Fault::external("the store is away");
+        let away = || Fault::external("the store cannot be reached");
         let nothing = || Fault::user("there is nothing at `rows`");
         for (fault, at_first, later) in [
             (away(), true, true),

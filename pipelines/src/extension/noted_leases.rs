@@ -1,5 +1,5 @@
 //! Checks that a source of a program keeps to its leases: a cluster waits for every window that was granted, so a source that leaves one
-//! out would make it wait for ever.
+//! out would make it wait forever.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -253,7 +253,7 @@ mod tests {
         }
     }
 
-    /// A bug: the cluster waited for ever for a window that the source had left out, or not closed.
+    /// A bug: the cluster waited forever for a window that the source had left out, or not closed.
     #[tokio::test]
     async fn a_source_that_breaks_its_leases_is_a_fault_that_names_the_window() {
         let whole = |window, n: usize| vec![Some(rows(window, n / 2, false)), Some(rows(window, n - n / 2, true))];

@@ -212,7 +212,7 @@ fn bits(dense: &[NamedTensor]) -> Vec<u32> {
     dense.iter().flat_map(|tensor| &tensor.data).map(|v| v.to_bits()).collect()
 }
 
-/// What a run that goes on from a checkpoint begins with, with another number of shards.
+/// What a run that continues from a checkpoint begins with, with another number of shards.
 pub(super) fn load(
     folder: &CheckpointFolder,
     manifest: &CheckpointManifest,

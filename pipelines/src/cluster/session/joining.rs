@@ -24,8 +24,9 @@ use crate::context::Context;
 const END_OF_THE_RUN: Duration = Duration::from_secs(3);
 
 impl ClusterSession {
-    /// Starts a server for `handlers` (none without handlers), calls `load` with the checkpoint or the model that the run goes on from (not
-    /// in a reader), and joins. `load` returns what a sample of the rows decides, if this is the first trainer. Waits for the coordinator.
+    /// Starts a server for `handlers` (none without handlers), calls `load` with the checkpoint or the model that the run continues from
+    /// (not in a reader), and joins. `load` returns what a sample of the rows decides, if this is the first trainer. Waits for the
+    /// coordinator.
     ///
     /// # Errors
     /// What `load` returns; the coordinator does not answer or refuses. A fault of the kind
