@@ -23,7 +23,7 @@ pub(crate) const DRAINED: u8 = 5;
 pub(crate) const ONLY_SAVED: u8 = 6;
 /// Of a process that `launch` or `deploy/slurm` starts again after a fault: the training has ended, but a disk or a store did not take its
 /// model, or the last checkpoint of a drained run, whose model is saved instead, if the job saves one. Training again would not help. Or
-/// the checkpoints of the run are away.
+/// the checkpoints of the run cannot be reached.
 pub(crate) const UNSAVED: u8 = 7;
 /// Stopped at once by a second Ctrl-C or SIGTERM.
 pub(crate) const INTERRUPTED: u8 = 130;

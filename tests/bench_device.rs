@@ -120,7 +120,7 @@ fn headspace_tells_the_speed_of_the_feed_and_of_training_from_memory() {
     assert!(code != Some(0) && text.contains("missing"), "{text}");
 }
 
-/// A bug: it waited for ever for an evaluation that nothing made.
+/// A bug: it waited forever for an evaluation that nothing made.
 #[test]
 fn headspace_of_a_job_that_evaluates_during_training_makes_no_evaluation() {
     let dir = tempfile::tempdir().unwrap();

@@ -81,7 +81,7 @@ fn the_graph_of_a_job_comes_with_the_memory_of_its_dense_parameters() {
 
 /// A bug: all rows of the model were loaded first.
 #[test]
-fn the_graph_of_a_job_that_goes_on_from_a_model_does_not_load_it() {
+fn the_graph_of_a_job_that_continues_from_a_model_does_not_load_it() {
     let dir = tempfile::tempdir().unwrap();
     report(dir.path());
     let model = dir.path().join("model");
@@ -92,9 +92,9 @@ fn the_graph_of_a_job_that_goes_on_from_a_model_does_not_load_it() {
     let text = common::exits(0, graph(&[]), &[]);
     assert!(text.contains("14 dense parameters"), "{text}");
     // That it fits the job is checked.
-    common::exits(2, graph(&["--set", "seed=77"]), &["cannot go on from the model", "seed"]);
+    common::exits(2, graph(&["--set", "seed=77"]), &["cannot continue from the model", "seed"]);
     // A bug: scores were corrected by the new share, which the weights did not know.
-    common::exits(2, graph(&["--set", "data.negatives=0.1"]), &["cannot go on from the model", "data.negatives"]);
+    common::exits(2, graph(&["--set", "data.negatives=0.1"]), &["cannot continue from the model", "data.negatives"]);
 }
 
 #[test]

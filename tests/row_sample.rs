@@ -167,7 +167,7 @@ fn a_run_goes_on_with_the_scales_of_the_model_or_the_checkpoint() {
     let model = format!("train.from={}", dir.join("first").display());
     let file = job(dir, "other", RAW, "");
     let arguments = ["train", file.to_str().unwrap(), "--set", &model];
-    common::exits(2, common::run(&arguments), &["cannot go on from the model", "columns.dense"]);
+    common::exits(2, common::run(&arguments), &["cannot continue from the model", "columns.dense"]);
 
     // A checkpoint has the scales, too; one of raw numbers goes on with raw numbers.
     for (name, dense) in [("kept", OPEN), ("kept_raw", RAW)] {
@@ -176,7 +176,7 @@ fn a_run_goes_on_with_the_scales_of_the_model_or_the_checkpoint() {
         trained(&job(dir, name, dense, &checkpoints), &["--set", "data.epochs=20"]);
         let before = columns(&dir.join(name));
         let said = trained(&job(dir, name, OPEN, &checkpoints), &["--resume", "--set", "data.epochs=21"]);
-        assert!(said.contains("goes on from checkpoint") && !said.contains("by a sample of the rows"), "{said}");
+        assert!(said.contains("continues from checkpoint") && !said.contains("by a sample of the rows"), "{said}");
         assert_eq!(columns(&dir.join(name)), before);
     }
 }

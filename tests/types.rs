@@ -248,7 +248,7 @@ fn evaluations_while_it_trains_read_csv_as_the_model_reads_parquet_and_the_best_
 }
 
 #[test]
-fn a_run_goes_on_from_a_model_on_rows_of_the_same_meaning_alone() {
+fn a_run_continues_from_a_model_on_rows_of_the_same_meaning_alone() {
     let dir = tempfile::tempdir().unwrap();
     let folder = dir.path().join("model");
     trained(&rows(dir.path(), 0, &[]), &[]).model.save(&folder).unwrap();
@@ -266,7 +266,7 @@ fn a_run_goes_on_from_a_model_on_rows_of_the_same_meaning_alone() {
         (("C1", DataType::Utf8), "column `C1` has strings"),
     ] {
         let said = go_on(&[types]).err().unwrap();
-        assert!(said.contains(words) && said.contains("the run cannot go on from the model"), "{said}");
+        assert!(said.contains(words) && said.contains("the run cannot continue from the model"), "{said}");
     }
 }
 

@@ -77,7 +77,7 @@ pub enum FaultKind {
     RunOver,
     /// The training has ended, but its model could not be saved at `output.model`. Or the training was asked to end, and its last
     /// checkpoint could not be written: then its model is saved instead, if the job saves one after a drain. To train again would not help.
-    /// Or the checkpoints of a run are away: to begin anew would train again on all rows.
+    /// Or the checkpoints of a run cannot be reached: to start again from row 0 would train again on all rows.
     Unsaved,
     /// None of these, or one that this version of the program does not know.
     #[default]
@@ -285,12 +285,24 @@ impl Fault {
     /// A fault with `text` in front of this one, which becomes its cause. `text` says what the fault prevented, or what it is about.
     /// Domain, kind, `retryable` and the place stay.
     #[must_use]
-    pub fn context(mut self, text: impl Into<String>) -> Self {
+    pub fn context(self, text: impl Into<String>) -> Self {
+        self.around(|_| text.into(), false)
+    }
+
+    /// A fault with `text` behind this one and its causes; this one becomes its cause. `text` says what to do, or what else happened.
+    /// Domain, kind, `retryable` and the place stay.
+    #[must_use]
+    pub fn followed_by(self, text: impl fmt::Display) -> Self {
+        self.around(|fault| format!("{fault}{text}"), true)
+    }
+
+    /// A fault in the same place, whose message is made of this one without its place.
+    fn around(mut self, message: impl FnOnce(&Self) -> String, says_source: bool) -> Self {
         let Self { domain, kind, retryable, hides_lineage, .. } = self;
         let (stage, phase, lineage) = (self.stage.take(), self.phase.take(), self.lineage.take());
-        let message = text.into();
+        let message = message(&self);
         let source: Option<Arc<dyn Error + Send + Sync>> = Some(Arc::new(self));
-        Self { domain, kind, retryable, stage, phase, lineage, hides_lineage, message, source, says_source: false }
+        Self { domain, kind, retryable, stage, phase, lineage, hides_lineage, message, source, says_source }
     }
 
     /// The message alone, without place and cause.
@@ -472,5 +484,20 @@ mod tests {
         assert_eq!((fault.message(), fault.stage.as_deref()), ("no checkpoint", Some("save")));
         let cause = fault.source().and_then(|e| e.downcast_ref::<Fault>()).unwrap();
         assert_eq!(cause.source().unwrap().to_string(), "disk full");
+    }
+
+    #[test]
+    fn what_follows_comes_after_the_causes_and_all_else_stays() {
+        let disk = std::io::Error::other("disk full");
+        let fault = Fault::external("cannot write a.txt").because(disk).kind(FaultKind::Timeout).retryable();
+        let fault = fault.at("save", Phase::Finish, None).followed_by("; make room").context("no checkpoint");
+        let said = "no checkpoint: cannot write a.txt: disk full; make room (stage `save`, finishing)";
+        assert_eq!(fault.to_string(), said);
+        assert_eq!((fault.domain, fault.kind, fault.retryable), (Domain::External, FaultKind::Timeout, true));
+        let mut cause = fault.source().unwrap();
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        assert_eq!(cause.to_string(), "disk full");
     }
 }

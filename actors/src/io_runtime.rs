@@ -56,7 +56,7 @@ impl IoRuntime {
         }
         let build =
             || Builder::new_multi_thread().worker_threads(*threads).thread_name(name.as_str()).enable_all().build();
-        // If only some of the threads start, tokio panics and then waits for ever for the started ones, except within another runtime.
+        // If only some of the threads start, tokio panics and then waits forever for the started ones, except within another runtime.
         let within = || match Handle::try_current() {
             Ok(_) => build(),
             Err(_) => Builder::new_current_thread().build()?.block_on(async { build() }),

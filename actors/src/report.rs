@@ -141,7 +141,7 @@ impl fmt::Display for Report {
             let what = match self.verdict {
                 Verdict::Running => "under way",
                 Verdict::Failed { .. } => "not delivered when it stopped",
-                // They are in no result yet, and a program that goes on from there reads them again.
+                // They are in no result yet, and a program that continues from there reads them again.
                 Verdict::Drained => "not delivered",
                 Verdict::Finished => "lost",
             };

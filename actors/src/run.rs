@@ -150,8 +150,7 @@ fn conclude(state: &Arc<State>) -> Outcome {
     if !state.switch.is_killed()
         && let Err(fault) = state.ledger.check()
     {
-        let text = format!("{}{}", fault.message(), other_counts(&state.report()));
-        state.switch.kill(Fault::internal(text).kind(fault.kind));
+        state.switch.kill(fault.followed_by(other_counts(&state.report())));
     }
     let drained = state.switch.is_stopping();
     let result = match state.switch.take_root() {

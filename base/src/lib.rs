@@ -12,6 +12,7 @@
 //! - `hex.rs`: hexadecimal numbers in text ([`parse_hex`]); `floor.rs`: numbers rounded down to integers ([`floor_to_integer`],
 //!   [`parse_floor`])
 //! - `strict_tables.rs`: refuses a list of values in place of a table, in all that serde reads ([`StrictTables`])
+//! - `trial.rs`: whether a change of a setting has helped, and which changes did not ([`Trials`])
 //! - `panic.rs`: the text of a panic ([`panic_message`]), and panics that readers of hostile bytes expect ([`catch_expected`])
 //! - `memory_error.rs`: whether a decoder says that it got no memory ([`is_out_of_memory`])
 
@@ -31,6 +32,7 @@ mod names;
 mod panic;
 mod random;
 mod strict_tables;
+mod trial;
 
 pub use backoff::Backoff;
 pub use cpu::{CoreTimes, ThreadTimes, core_times, cpu_seconds, thread_times};
@@ -47,3 +49,4 @@ pub use names::{listed, nearest};
 pub use panic::{catch_expected, panic_is_expected, panic_message};
 pub use random::{GOLDEN_GAMMA, SplitMix64, mix64, random_seed, signed_unit_f32, unit_f64, unmix64};
 pub use strict_tables::StrictTables;
+pub use trial::{Trial, TrialState, Trials};

@@ -2,7 +2,7 @@
 
 use forebay_actors::Fault;
 
-use crate::input::listing::left_out;
+use crate::input::search::left_out;
 use crate::input::{Input, glob};
 use crate::staged::below;
 use crate::text::bad_row::{OnBadRow, REJECTED};

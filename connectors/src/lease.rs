@@ -172,7 +172,7 @@ pub(crate) fn wanted(leases: Option<&Arc<dyn Leases>>, rows: &Rows) -> bool {
 mod tests {
     use super::*;
 
-    /// A bug: one process that goes on from a checkpoint reads through leases, and did not know how many rows there are.
+    /// A bug: one process that continues from a checkpoint reads through leases, and did not know how many rows there are.
     #[test]
     fn the_rows_of_all_epochs_are_known_unless_several_sources_share_them() {
         struct OneSource;

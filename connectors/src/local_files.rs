@@ -1,4 +1,4 @@
-//! The store of local files. Opening a pipe or a device may wait for ever, so such a file is refused instead: one may have taken the place
+//! The store of local files. Opening a pipe or a device may wait forever, so such a file is refused instead: one may have taken the place
 //! of a file of rows since the files were listed.
 
 use std::fmt;

@@ -5,6 +5,8 @@
 
 use std::time::Duration;
 
+use forebay_base::{TrialState, Trials};
+
 /// A shorter interval says too little.
 const SHORTEST: Duration = Duration::from_millis(250);
 
@@ -14,9 +16,6 @@ const HARDLY: f64 = 0.05;
 
 /// A larger budget is kept if the store then gives at least this many times as many bytes in a second.
 const HELPED: f64 = 1.1;
-
-/// The store is as fast as at a failed attempt if its rate differs by less than this.
-const ALIKE: f64 = 0.25;
 
 /// The budget grows by at most this share of the free memory at once. Other parts of the run need memory, too.
 const TAKEN: f64 = 0.25;
@@ -60,12 +59,8 @@ pub(crate) struct ReadAheadGrowth {
     sum: FetchInterval,
     fetches: u32,
     full: u32,
-    /// The run is still changing.
-    settles: bool,
-    /// The budget before the change under trial, and the bytes per second then.
-    trial: Option<(u64, f64)>,
-    /// Bytes per second at which a larger budget did not help.
-    failed: Option<f64>,
+    /// Each change is named by the budget before it; the rate is bytes per second.
+    trials: Trials<u64>,
     idle_intervals: u32,
     /// The interval before was a reason for a larger budget.
     wants: bool,
@@ -83,9 +78,7 @@ impl ReadAheadGrowth {
             fetches: 0,
             full: 0,
             // The first interval is the start of the run.
-            settles: true,
-            trial: None,
-            failed: None,
+            trials: Trials::new(1, true),
             idle_intervals: 0,
             wants: false,
         }
@@ -106,19 +99,14 @@ impl ReadAheadGrowth {
         let is_full = 2 * std::mem::take(&mut self.full) >= std::mem::take(&mut self.fetches);
         let (rate, waited) = (bytes as f64 / time.as_secs_f64(), waited.as_secs_f64() / time.as_secs_f64());
         let verdict = FetchVerdict { waited, ..FetchVerdict::default() };
-        if std::mem::take(&mut self.settles) {
-            return Some(verdict);
-        }
-        let mut helped = None;
-        if let Some((before, rate_before)) = self.trial.take() {
-            helped = Some(rate >= HELPED * rate_before);
-            if helped == Some(false) {
-                self.failed = Some(rate_before);
-                return Some(FetchVerdict { helped, budget: Some(self.set(before)), ..verdict });
+        let helped = match self.trials.observe(rate) {
+            TrialState::Pending => return Some(verdict),
+            TrialState::Idle => None,
+            TrialState::Kept(_) => Some(true),
+            TrialState::Undone(trial) => {
+                return Some(FetchVerdict { helped: Some(false), budget: Some(self.set(trial.change)), ..verdict });
             }
-        }
-        let is_alike = |failed: f64| (failed - rate).abs() <= ALIKE * failed.max(rate);
-        self.failed = self.failed.filter(|&failed| is_alike(failed));
+        };
         let budget = self.decide((rate, waited), is_full, free);
         Some(FetchVerdict { helped, budget, ..verdict })
     }
@@ -131,7 +119,10 @@ impl ReadAheadGrowth {
         }
         let wants = waited >= MOSTLY && is_full;
         // The store may have become slow in the middle of the interval, so that the rate is of both.
-        if !std::mem::replace(&mut self.wants, wants) || !wants || self.failed.is_some() || self.budget >= self.most {
+        if !std::mem::replace(&mut self.wants, wants) || !wants || self.budget >= self.most {
+            return None;
+        }
+        if self.trials.failed(&[rate]).any(|failed| failed.change == self.budget) {
             return None;
         }
         let more = (TAKEN * free()).min(self.budget as f64) as u64;
@@ -140,7 +131,7 @@ impl ReadAheadGrowth {
         if wanted < self.budget + self.budget / 4 {
             return None;
         }
-        self.trial = Some((self.budget, rate));
+        self.trials.begin(self.budget, vec![rate], HELPED);
         if self.shrunk {
             self.floor = wanted;
         }
@@ -148,7 +139,8 @@ impl ReadAheadGrowth {
     }
 
     fn set(&mut self, budget: u64) -> u64 {
-        (self.budget, self.settles, self.idle_intervals) = (budget, true, 0);
+        (self.budget, self.idle_intervals) = (budget, 0);
+        self.trials.settle();
         budget
     }
 }

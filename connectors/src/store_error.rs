@@ -95,7 +95,7 @@ pub(crate) fn io_fault(what: &str, error: std::io::Error) -> Fault {
 /// How the local store begins the text of a general error about a name that ends in `#` and digits, which it keeps for itself.
 const NUMBERED: &str = "Filenames containing trailing";
 
-/// Whether the system refuses the operation for ever; the local store and HDFS report this as a general error.
+/// Whether the system refuses the operation forever; the local store and HDFS report this as a general error.
 pub(crate) fn may_not(error: &(dyn Error + 'static)) -> bool {
     let for_ever = [ErrorKind::PermissionDenied, ErrorKind::NotADirectory, ErrorKind::InvalidFilename];
     first_of(error, |error| match error.downcast_ref::<std::io::Error>() {

@@ -291,7 +291,7 @@ async fn a_folder_that_was_being_replaced_is_put_back_and_removed_when_there_is_
     assert!(old(1).exists() && old(2).exists() && !place.exists() && open.replaced().is_none());
 }
 
-/// A bug: what a killed process had written of a folder stayed for ever.
+/// A bug: what a killed process had written of a folder stayed forever.
 #[tokio::test]
 async fn staged_folders_in_which_no_file_has_changed_for_a_day_are_removed() {
     let dir = tempfile::tempdir().unwrap();

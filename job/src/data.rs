@@ -124,7 +124,7 @@ impl DataOptions {
                 )));
             }
         }
-        self.csv.check().map_err(|fault| Fault::user(format!("data.csv.delimiter: {}", fault.message())))
+        self.csv.check().map_err(|fault| fault.context("data.csv.delimiter"))
     }
 
     /// What is added to the logits of a model that was trained on these rows. With a share w of the negatives its probability p is too

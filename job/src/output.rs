@@ -26,9 +26,10 @@ pub struct OutputOptions {
     /// Where the model goes when Ctrl-C or SIGTERM drains the run before all rows are trained on. With `checkpoint.to` it is saved only if
     /// the last checkpoint cannot be written.
     pub on_drain: OnDrain,
-    /// How long the run tries to save the model again if a disk or a store is full or away. After that, a run with `checkpoint.to` writes a
-    /// checkpoint of all rows; a run without saves the model with the suffix `.rescued` in the working directory or in the folder for
-    /// temporary files. An evaluation during training, and its best model, are tried again for as long, and then left out. 0s: one attempt.
+    /// How long the run tries to save the model again if a disk or a store is full or cannot be reached. After that, a run with
+    /// `checkpoint.to` writes a checkpoint of all rows; a run without saves the model with the suffix `.rescued` in the working directory
+    /// or in the folder for temporary files. An evaluation during training, and its best model, are tried again for as long, and then left
+    /// out. 0s: one attempt.
     pub retry_for: Interval,
 }
 

@@ -77,10 +77,7 @@ impl Job {
     }
 
     fn deserialize_table(table: Table) -> Result<Self, Fault> {
-        table.try_into().map(|ReadJob(job)| job).map_err(|e: toml::de::Error| {
-            let fault = explain(&e);
-            Fault::user(format!("in a setting: {}", fault.message()))
-        })
+        table.try_into().map(|ReadJob(job)| job).map_err(|e: toml::de::Error| explain(&e).context("in a setting"))
     }
 
     /// The job as TOML, with every field that has a value. This text is in the manifest of a model folder.

@@ -62,7 +62,7 @@ pub struct AdmissionOptions {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BloomOptions {
-    /// The most keys that wait at a time, over all shards and processes. If more wait, the counts of some begin anew.
+    /// The most keys that wait at a time, over all shards and processes. If more wait, the counts of some start again from 0.
     /// From 1 to 68719476736.
     pub keys: u64,
     /// The share of keys that may get a row too early, at most 0.5. Default 0.01.

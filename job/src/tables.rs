@@ -227,7 +227,7 @@ impl Job {
                  one for `{name}`, for instance with [tables.{name}.eviction] and max_rows"
             )));
         }
-        table.options(&self.table).check().map_err(|fault| of_table(name, &fault))
+        table.options(&self.table).check().map_err(|fault| of_table(name, fault))
     }
 
     /// Checks a table whose slots have a linear weight and no embedding.
@@ -262,15 +262,15 @@ impl Job {
         for config in all {
             let Some(table) = self.tables.get(&config.name) else { continue };
             let checked = table.options(&self.table).check_bytes(&config);
-            checked.map_err(|fault| of_table(&config.name, &fault))?;
+            checked.map_err(|fault| of_table(&config.name, fault))?;
         }
         Ok(())
     }
 }
 
 /// The fault of `[table]` as one of a named table.
-fn of_table(name: &str, fault: &Fault) -> Fault {
-    Fault::user(fault.message().replace("table.", &format!("tables.{name}.")))
+fn of_table(name: &str, fault: Fault) -> Fault {
+    Fault::user(fault.message().replace("table.", &format!("tables.{name}."))).kind(fault.kind).with_source(fault)
 }
 
 #[cfg(test)]

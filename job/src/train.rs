@@ -12,7 +12,7 @@ use super::{InitialBias, Knob, StalenessRule};
 pub struct TrainOptions {
     /// The folder of a model to continue from, a path or a URL, for instance `monday/model`. Its rows and dense parameters are the initial
     /// values of this training; other keys are initialized as usual. If the model was saved with `output.state`, its optimizers continue,
-    /// too; otherwise they begin anew. Default: a new model.
+    /// too; otherwise they start without state. Default: a new model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Rows of a batch. From 1 to 1048576.

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_goes_on_from_the_sums_of_another_counts_as_that_does() {
+    fn one_that_continues_from_the_sums_of_another_counts_as_that_does() {
         let (logits, labels) = ([0.3, -1.0, 2.0, 0.1].repeat(30), [1.0, 0.0, 1.0, 0.0].repeat(30));
         let (mut first, mut second) = (RunningAuc::new(1000), RunningAuc::new(1000));
         first.add(&logits, &labels, None);

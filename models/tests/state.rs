@@ -42,7 +42,7 @@ fn goes_on<M: DenseModel>(name: &str, make: impl Fn(u64) -> Result<M, ModelError
 }
 
 #[test]
-fn a_native_model_goes_on_from_its_state_to_the_bit() {
+fn a_native_model_continues_from_its_state_to_the_bit() {
     for optimizer in DenseOptimizer::one_of_each(0.1) {
         goes_on(&format!("{optimizer:?}"), |seed| NativeModel::new(spec(), optimizer, seed, 2));
     }
@@ -79,11 +79,11 @@ mod torch {
     }
 
     #[test]
-    fn a_torch_model_goes_on_from_its_state_to_the_bit() {
+    fn a_torch_model_continues_from_its_state_to_the_bit() {
         for optimizer in DenseOptimizer::one_of_each(0.1) {
             goes_on(&format!("{optimizer:?}"), |seed| TorchModel::new(spec(), optimizer, seed, 1, support::device()));
         }
-        // libtorch has one generator of random numbers for all models, which `state` and `restore` begin anew.
+        // libtorch has one generator of random numbers for all models, which `state` and `restore` start again.
         goes_on("dropout", |_| dropout(7));
     }
 }

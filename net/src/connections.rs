@@ -147,7 +147,7 @@ pub(crate) struct ConnectionLimits {
     pub(crate) unread: Option<Duration>,
 }
 
-/// Accepts connections for ever, within the limits. While descriptors are used up, it waits and tries again.
+/// Accepts connections forever, within the limits. While descriptors are used up, it waits and tries again.
 pub(crate) fn accepted(
     listener: TcpListener,
     limits: ConnectionLimits,

@@ -151,7 +151,7 @@ impl StreamTask {
             }
             Err(fault) => {
                 self.fail_those_not_to_resend(sent, &fault);
-                // The retry's time begins anew after a stream that gave an answer or lived long.
+                // The retry's time starts again after a stream that gave an answer or lived long.
                 let progress = answers > 0 || begun.elapsed() > self.retry.most;
                 if progress || self.unanswered().requests.is_empty() { Ok(StreamEnd::Broken) } else { Err(fault) }
             }

@@ -5,7 +5,7 @@ use forebay_actors::Fault;
 use crate::checkpoint::{CheckpointFolder, read_dense, read_kept, read_metrics};
 
 /// Reads the manifest and every file of a checkpoint. Merges the files of the tables into one layer in the folder `to`, as `forebay
-/// checkpoint compact` does. Reads dense parameters, kept gradients and running metrics as a trainer that goes on from the checkpoint.
+/// checkpoint compact` does. Reads dense parameters, kept gradients and running metrics as a trainer that continues from the checkpoint.
 ///
 /// # Errors
 /// A user fault that says what is wrong with the checkpoint; an external one if the store fails.

@@ -19,7 +19,7 @@
 //! 4. [`stages`]: what the processes do with batches.
 //! 5. `sampling/`: what a sample of rows decides. `sources/`: the rows of a job. `checkpointer/`: makes checkpoints during a run.
 //! 6. `evaluations/`: when a model is evaluated during training, and which model is kept.
-//! 7. [`cluster`]: the protocol between processes. `predecessor`: the model that a run goes on from.
+//! 7. [`cluster`]: the protocol between processes. `predecessor`: the model that a run continues from.
 //! 8. `checkpoint/`: the files of a checkpoint. `order/`: the order of look-ups and pushes.
 //! 9. [`model_folder`], `model/` ([`Model`]), `dense_model/`, `columns/` (types and scales), `metrics/` (counts).
 //! 10. `context`: what all parts of a process share. `extension/`: what a program adds.

@@ -1,4 +1,4 @@
-//! The model that a training goes on from, `train.from`. Everything here blocks on the store.
+//! The model that a training continues from, `train.from`. Everything here blocks on the store.
 
 use forebay_actors::{Fault, commas};
 use forebay_connectors::staged::{Folder, OpenFolder, is_in};
@@ -19,7 +19,7 @@ pub(crate) struct Predecessor {
     manifest: Manifest,
 }
 
-/// Checks, before any process starts, that `train.from` is a model that the job can go on from.
+/// Checks, before any process starts, that `train.from` is a model that the job can continue from.
 ///
 /// # Errors
 /// A user fault if it is not; an external fault of a store.
@@ -56,7 +56,7 @@ fn is_rate(name: &str) -> bool {
 }
 
 impl Predecessor {
-    /// The model that `job` goes on from; `None` if it begins with a new one.
+    /// The model that `job` continues from; `None` if it begins with a new one.
     ///
     /// # Errors
     /// A user fault that names the folder: there is no model, it was trained on other columns, with another seed or another
@@ -65,8 +65,8 @@ impl Predecessor {
         Self::read_with(job, context, Ok)
     }
 
-    /// The result of `read` for the model that `job` goes on from; `None` if it begins with a new one. If another model replaces the folder
-    /// meanwhile, calls `read` again, with the new one.
+    /// The result of `read` for the model that `job` continues from; `None` if it begins with a new one. If another model replaces the
+    /// folder meanwhile, calls `read` again, with the new one.
     ///
     /// # Errors
     /// The faults of [`open`](Self::open) and of `read`; an external fault if the folder was replaced again and again.
@@ -95,7 +95,7 @@ impl Predecessor {
         let differences = manifest.job.differences(job, |name| is_bound(name, state));
         if !differences.is_empty() {
             return Err(Fault::user(format!(
-                "cannot go on from the model {folder}: {}; train with its settings, or leave out train.from",
+                "cannot continue from the model {folder}: {}; train with its settings, or leave out train.from",
                 differences.join(", ")
             )));
         }
@@ -112,7 +112,7 @@ impl Predecessor {
             return Ok(());
         }
         Err(Fault::user(format!(
-            "cannot go on from the model {}: its rows have the parts {found:?}, expected {expected:?}",
+            "cannot continue from the model {}: its rows have the parts {found:?}, expected {expected:?}",
             self.folder
         )))
     }
@@ -122,7 +122,7 @@ impl Predecessor {
         self.manifest.optimizer.is_some()
     }
 
-    /// Steps that the model's optimizers have taken; 0 if they begin anew.
+    /// Steps that the model's optimizers have taken; 0 if they start without state.
     pub(crate) fn steps(&self) -> u64 {
         self.manifest.training.as_ref().filter(|_| self.has_state()).map_or(0, |training| training.steps)
     }
@@ -154,8 +154,9 @@ impl Predecessor {
             table_file::read(&self.folder, file, self.has_state(), table)?;
         }
         let rows = commas(futures::executor::block_on(table.stats())?.rows());
-        let anew = if self.has_state() { "" } else { "; the model has no state of optimizers, so they begin anew" };
-        tracing::info!("goes on from the model {}: {rows} table rows here{anew}", self.folder);
+        let stateless =
+            if self.has_state() { "" } else { "; the model has no state of optimizers, so they start without any" };
+        tracing::info!("continues from the model {}: {rows} table rows here{stateless}", self.folder);
         Ok(())
     }
 

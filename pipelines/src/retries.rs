@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_fault_that_passes_costs_tries_and_no_other_is_tried_again() {
-        let (away, wrong) = (Fault::external("the store is away"), Fault::user("no such folder"));
+        let (away, wrong) = (Fault::external("the store cannot be reached"), Fault::user("no such folder"));
         let (tries, ended) = tried(HOUR, 1, &away, |_| false);
         assert!(tries == 2 && ended.is_ok(), "{ended:?}");
         let (tries, ended) = tried(HOUR, 9, &wrong, |_| false);
@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn without_time_or_after_it_is_to_end_there_is_no_further_try() {
-        let away = Fault::external("the store is away");
+        let away = Fault::external("the store cannot be reached");
         let (tries, ended) = tried(Duration::ZERO, 9, &away, |_| false);
-        assert_eq!((tries, ended.unwrap_err().to_string()), (1, "the store is away".to_owned()));
+        assert_eq!((tries, ended.unwrap_err().to_string()), (1, "the store cannot be reached".to_owned()));
         let (tries, ended) = tried(HOUR, 9, &away, |tries| tries == 2);
         assert!(tries == 2 && ended.is_err(), "{ended:?}");
     }

@@ -99,7 +99,7 @@ impl Windows {
     /// The windows that the source must read. `numbered`: the source knows its windows before it reads them.
     ///
     /// # Errors
-    /// A user fault if the run goes on from a checkpoint of other windows.
+    /// A user fault if the run continues from a checkpoint of other windows.
     fn granted(self, numbered: bool) -> Result<Granted, Fault> {
         Ok(match self {
             Self::Leased(leases) => Granted::Leases(leases),
@@ -302,7 +302,7 @@ fn read(
     let hint = column_hint(job, matches!(shown, Shown::Kept(_)));
     let granted = windows.granted(format.format.tells_rows())?;
     let (columns, told) = (file_columns(job, format.format, columns, shown)?, Some(format.format));
-    let mut read = read_from(Place::Shared, move || {
+    let mut read = read_from(Place::Shared, None, move || {
         let source = FileSource::new(input, options, format, columns).hinting(hint);
         match granted {
             Granted::All => source,

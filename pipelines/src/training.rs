@@ -1,14 +1,15 @@
 //! A training run. [`Training::builder`] wires it.
 //!
 //! Read in this order, in `training/`: `training/builder.rs`, `training/resources.rs` (what the stages need), `training/preflight.rs`
-//! (checks before the first row), `training/wiring.rs` (connects the stages of each role), this file, `training/evaluator.rs` and
-//! `training/trained_evaluations.rs`, `training/drained.rs`, `training/failed_training.rs` and `training/early_leave.rs` (other ends),
-//! `training/run_report.rs`. `training/headspace.rs`: the speed with a perfect feed.
+//! (checks before the first row), `training/wiring.rs` (connects the stages of each role), this file, `training/evaluated_run.rs` and
+//! `training/trained_evaluations.rs`, `training/ended_run.rs` (the end), `training/drained.rs`, `training/failed_training.rs` and
+//! `training/early_leave.rs` (other ends), `training/run_report.rs`. `training/headspace.rs`: the speed with a perfect feed.
 
 pub(crate) mod builder;
 pub(crate) mod drained;
 pub(crate) mod early_leave;
-pub(crate) mod evaluator;
+mod ended_run;
+pub(crate) mod evaluated_run;
 pub(crate) mod failed_training;
 pub(crate) mod headspace;
 pub(crate) mod preflight;
@@ -21,30 +22,28 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use forebay_actors::{Fault, FaultKind, LedgerReport, Pipeline, Plan, Report, Results, Running, Track, left_out_lines};
+use forebay_actors::{Fault, LedgerReport, Pipeline, Plan, Report, Results, Running, Track};
 use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::checkpoint::KeptWriter;
-use crate::checkpointer::checkpoint_thread::{Checkpointer, EndedCheckpoints, NewestCheckpoint};
+use crate::checkpointer::checkpoint_thread::{Checkpointer, NewestCheckpoint};
 use crate::checkpointer::drain::DrainWithout;
 use crate::checkpointer::last::LastCheckpoint;
 use crate::checkpointer::{follow_cuts, watch_run};
-use crate::cluster::meters::{LastMeters, MeterSender};
+use crate::cluster::meters::MeterSender;
 use crate::cluster::{ClusterSession, RunStatus};
 use crate::dense_model::dense_memory::DenseMemory;
-use crate::evaluations::Evaluations;
+use crate::evaluations::{Evaluations, Evaluator};
 use crate::metrics::evaluation_points::EvaluationHistory;
 use crate::metrics::progress::Snapshot;
 use crate::metrics::slots_seen::{SlotReport, SlotsSeen};
 use crate::metrics::training_summary::TrainingSummary;
 use crate::model::Model;
 use crate::order::look_ahead::LookAheadReport;
-use crate::stages::{OptimizerState, TRAINED_BEFORE};
-use crate::training::early_leave::EarlyLeave;
-use crate::training::evaluator::Evaluator;
-use crate::training::failed_training::{FailedTraining, stopped};
+use crate::stages::TRAINED_BEFORE;
+use crate::training::failed_training::FailedTraining;
 use crate::training::resources::Resources;
 use crate::training::run_report::RunReport;
 use crate::tuning::TuningThread;
@@ -131,8 +130,8 @@ impl Training {
             watch_run(session, cut_point, end_run, running.control());
         }
         let evaluations = resources.evaluations.as_ref().filter(|evaluations| evaluations.are_made_here());
-        let evaluator =
-            evaluations.map(|evaluations| Evaluator::start(evaluations, requests, &resources, running.control()));
+        let evaluator = evaluations
+            .map(|evaluations| Evaluator::start(evaluations, requests, resources.evaluated_run(running.control())));
         let meters = resources.session.as_ref().map(|session| {
             let run = running.control();
             MeterSender::start(&session.member, move || run.snapshot())
@@ -208,7 +207,7 @@ pub struct Trained {
     /// The counts of the slots; `None` in a cluster, if the counts of another trainer did not come.
     pub(crate) slots: Option<SlotsSeen>,
     /// Set if the run was drained, and its last checkpoint could not be written: why. The model has rows that no checkpoint has. A run that
-    /// goes on from an earlier checkpoint trains on them again.
+    /// continues from an earlier checkpoint trains on them again.
     pub unwritten_checkpoint: Option<Fault>,
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// The digest of the job as it was given.
@@ -239,7 +238,7 @@ impl Trained {
         self.slots.as_ref().map(|slots| slots.report(&job.columns, table)).transpose()
     }
 
-    /// Makes a checkpoint of the whole run: a run that goes on from it only has to save the model. `status`: in a cluster, the status of
+    /// Makes a checkpoint of the whole run: a run that continues from it only has to save the model. `status`: in a cluster, the status of
     /// the run. Returns the number and the folder of the checkpoint; `None` if the run makes no checkpoints. Blocks on the store.
     pub fn leave_checkpoint(&self, status: Option<&RunStatus>) -> Option<Result<(u64, String), Fault>> {
         let mut last = self.last_checkpoint.lock().unwrap_or_else(PoisonError::into_inner);
@@ -399,145 +398,6 @@ impl RunningTraining {
     pub fn report_if_drained(self, yes: bool) -> Self {
         Self { reports_drained: yes, ..self }
     }
-
-    /// Blocks until the run is over; inside a runtime, call it in `tokio::task::spawn_blocking`.
-    ///
-    /// # Errors
-    /// The run failed: the first fault, with the report up to it. A run with checkpoints that was [drained](Self::drain) ends with a fault
-    /// of the kind [`FaultKind::Drained`](forebay_actors::FaultKind::Drained). A run in which no row was trained on is a user fault.
-    pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
-        let Self { running, mut resources, checkpointer, evaluator, cuts, meters, tuning, reports_drained } = self;
-        let control = running.control();
-        let outcome = running.wait();
-        drop(tuning);
-        if let Some(evaluator) = evaluator {
-            evaluator.end();
-        }
-        let EndedCheckpoints { newest, last: last_checkpoint, drained: last_of_drained, unwritten } =
-            checkpointer.map(Checkpointer::end).unwrap_or_default();
-        let has_failed = matches!(&outcome.result, Err(fault) if fault.kind != FaultKind::Drained);
-        if let (Some(NewestCheckpoint { number, .. }), true) = (newest, has_failed || unwritten.is_some()) {
-            tracing::info!("checkpoint {number} has what was trained on up to it");
-        }
-        if outcome.result.is_ok()
-            && let Some(early) = EarlyLeave::of(&mut resources)
-        {
-            // Until this trainer has left, it stops for cuts like the others.
-            return Err(early.leave(resources, outcome, &control, meters));
-        }
-        let dense = outcome.results.take("train");
-        let optimizer = outcome.results.take("train").map(|OptimizerState(state)| state);
-        // The model also needs the batches that other trainers and readers still hold.
-        let others = || resources.session.as_ref().map_or(Ok(()), ClusterSession::wait_until_finished);
-        let ended = outcome.result.and_then(|()| others());
-        drop(cuts);
-        let result = ended.and_then(|()| match dense {
-            Some(dense) => resources.participation.latest(dense, optimizer, resources.job.output.state),
-            None => Err(Fault::internal("the train stage left no parameters")),
-        });
-        // Taken after the last meters of the others have come.
-        let timeline = control.timeline();
-        let own_slots = resources.progress.slots();
-        let LastMeters { others, offset, slots } = match (meters, &result) {
-            (Some(meters), Ok(_)) => {
-                meters.finish(outcome.report.clone(), &timeline, own_slots.as_ref().map(SlotsSeen::sent))
-            }
-            (Some(meters), Err(fault)) if fault.kind == FaultKind::Drained => meters.known(outcome.report.clone()),
-            // The other processes may be lost, so none is asked.
-            (Some(meters), Err(_)) => LastMeters { others: meters.others(), ..LastMeters::default() },
-            (None, _) => LastMeters::default(),
-        };
-        let slots = own_slots.filter(|own| match (resources.job.placement.trainers, slots) {
-            (..=1, _) => true,
-            (_, Some(others)) => {
-                others.iter().for_each(|other| own.merge(other));
-                true
-            }
-            (_, None) => false,
-        });
-        let training = resources.summary();
-        if result.is_ok() {
-            resources.progress.labels().warn(&resources.job.columns.label);
-            resources.progress.warn_of_weights(resources.job.columns.weight.as_deref());
-            if let Some(slots) = &slots {
-                slots.warn_of_empty(&resources.job.columns);
-            }
-            resources.warn_of_passes(&training);
-        }
-        let result = match (result, &last_of_drained) {
-            (Ok(_), _) if training.rows == 0 && training.ended == RunEnd::Complete => {
-                Err(nothing_trained_on(&outcome.report.ledger, resources.session.is_some()))
-            }
-            // The last checkpoint was written after all.
-            (Ok(_), Some(last)) if training.ended == RunEnd::Drained => Err(last.fault()),
-            (result, _) => result,
-        };
-        match result {
-            Ok((dense, optimizer)) => Ok(Trained {
-                training: training.clone(),
-                report: resources.run_report(outcome.report, others),
-                timeline: offset.corrected_tracks(timeline),
-                results: outcome.results,
-                slots,
-                progress: resources.progress.snapshot(),
-                staleness_observed: resources.staleness.observed(),
-                look_ahead: resources.look_ahead.as_ref().map(|look_ahead| look_ahead.report()),
-                unwritten_checkpoint: unwritten.filter(|_| training.ended == RunEnd::Drained),
-                evaluations: resources.evaluations,
-                job_digest: resources.digest,
-                last_checkpoint: Mutex::new(last_checkpoint),
-                session: resources.session,
-                model: Model {
-                    job: resources.job,
-                    dense,
-                    optimizer,
-                    table: resources.table,
-                    training: Some(training),
-                    approximates: None,
-                    model: resources.model,
-                    host: resources.host,
-                    context: resources.context,
-                },
-            }),
-            Err(mut fault) => {
-                // Done before the others learn that the run has ended, because the ps are asked about their tables.
-                let drained = fault.kind == FaultKind::Drained && resources.job.checkpoint.to.is_some();
-                let drained = (drained && reports_drained).then(|| {
-                    let meters = LastMeters { others: others.clone(), offset, slots: None };
-                    resources.drained(outcome.report.clone(), timeline.clone(), meters, last_of_drained.as_ref())
-                });
-                if let Some(session) = &resources.session {
-                    fault = session.fail(fault);
-                }
-                let verdict = stopped(&fault, &outcome.report);
-                let report = resources.run_report(Report { verdict, ..outcome.report }, others);
-                Err(Box::new(FailedTraining {
-                    timeline: resources.timeline(offset.corrected_tracks(timeline)),
-                    progress: resources.progress.snapshot(),
-                    job: resources.job,
-                    fault,
-                    report,
-                    drained,
-                }))
-            }
-        }
-    }
-}
-
-/// The fault of a complete run that trained on no row. `apart`: other processes read and left out rows, and `ledger` lacks their counts.
-fn nothing_trained_on(ledger: &LedgerReport, apart: bool) -> Fault {
-    let left_out = left_out_lines(&ledger.rejected).collect::<Vec<_>>().join("; ");
-    let (why, kind) = match (left_out.is_empty(), apart) {
-        (true, false) => (
-            "because the source read none: look at data.train, or at the program's own source".into(),
-            FaultKind::NotFound,
-        ),
-        (true, true) => {
-            ("because all rows were left out: the ledger of each reader says why".into(), FaultKind::BadData)
-        }
-        (false, _) => (format!("because all rows were left out ({left_out})"), FaultKind::BadData),
-    };
-    Fault::user(format!("no row was trained on, {why}; no model is saved, and an older one stays")).kind(kind)
 }
 
 /// Rows that are not trained on. The progress of the run counts the rows that were trained on before it was resumed.
@@ -564,18 +424,6 @@ mod tests {
         let rejected = [(TRAINED_BEFORE.to_owned(), 500), ("bad".to_owned(), 7)].into();
         assert_eq!(left_out(&LedgerReport { read: 600, delivered: 93, rejected, ..LedgerReport::default() }), 7);
         assert_eq!(left_out(&LedgerReport::default()), 0);
-    }
-
-    /// A bug: all rows were said to be left out of a source that had none.
-    #[test]
-    fn a_run_without_rows_says_whether_there_were_none_or_why_they_were_left_out() {
-        let fault = nothing_trained_on(&LedgerReport::default(), false);
-        assert_eq!(fault.kind, FaultKind::NotFound);
-        assert!(fault.to_string().contains("the source read none"), "{fault}");
-        let rejected = [("bad label".to_owned(), 7)].into();
-        let fault = nothing_trained_on(&LedgerReport { read: 7, rejected, ..LedgerReport::default() }, false);
-        assert_eq!(fault.kind, FaultKind::BadData);
-        assert!(fault.to_string().contains("all rows were left out (left out 7 rows: bad label);"), "{fault}");
     }
 
     /// A bug: the percentage of a resumed run over text rose within its first seconds by all the rows that `data.negatives` had left out.

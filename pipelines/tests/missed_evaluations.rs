@@ -68,7 +68,7 @@ fn training(
 }
 
 fn away() -> Fault {
-    Fault::external("the store is away")
+    Fault::external("the store cannot be reached")
 }
 
 fn history(trained: &Trained) -> EvaluationHistory {

@@ -112,11 +112,11 @@ fn waiting_with_an_interval_ends_with_the_run_and_its_error_is_a_fault() {
     impl Source for Fails {
         type Out = Rows;
         async fn next(&mut self, _cx: &StageCx) -> Result<Option<Rows>, Fault> {
-            Err(Fault::external("the broker is away"))
+            Err(Fault::external("the broker cannot be reached"))
         }
     }
     let failed = training(&[]).source(|| Fails).build().unwrap().start().unwrap().wait().unwrap_err();
-    assert!(is_error(failed).to_string().starts_with("the broker is away"));
+    assert!(is_error(failed).to_string().starts_with("the broker cannot be reached"));
 }
 
 /// A bug: a source that blocks in `next` held up the stages on the shared thread.

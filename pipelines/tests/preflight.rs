@@ -26,7 +26,7 @@ fn train(checkpoints: &Path, resume: bool, more: &[&str]) -> Trained {
     Training::builder(job).source(rows).resume(resume).run().unwrap()
 }
 
-/// A bug: a run that went on from a checkpoint or a model wrote its probes before it loaded this, and again before its first row.
+/// A bug: a run that continued from a checkpoint or a model wrote its probes before it loaded this, and again before its first row.
 #[test]
 fn a_run_probes_its_outputs_once() {
     let dir = tempfile::tempdir().unwrap();

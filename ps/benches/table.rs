@@ -82,7 +82,7 @@ fn lifetimes(keys: usize) {
     let (none, count) = (None, Some(Admission::Count(2)));
     let filter = Some(Admission::Bloom(BloomCount { count: 2, keys: keys as u64, error: 0.01 }));
     let all = [
-        ("every key, for ever", Lifetime::default()),
+        ("every key, forever", Lifetime::default()),
         ("a cap", Lifetime { admission: none, eviction }),
         ("a cap by score", Lifetime { admission: none, eviction: scored }),
         ("a cap, count 2", Lifetime { admission: count, eviction }),

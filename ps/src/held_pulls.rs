@@ -58,7 +58,7 @@ impl HeldPulls {
         Ok(end)
     }
 
-    /// The round of `step` is open. A pull that waits for another round would wait for ever.
+    /// The round of `step` is open. A pull that waits for another round would wait forever.
     pub(crate) fn round_is_open(&mut self, step: u64) {
         self.refuse(
             |held| held.step != step,

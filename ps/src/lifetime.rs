@@ -52,7 +52,8 @@ pub enum Admission {
 pub struct BloomCount {
     /// A key gets a row with the push of this number that has it; from 2 to [`MOST_BLOOM_COUNT`].
     pub count: u32,
-    /// Keys that may wait at a time, over all shards; at least 1. It sets the size of the filter. If more wait, counts of some begin anew.
+    /// Keys that may wait at a time, over all shards; at least 1. It sets the size of the filter. If more wait, counts of some start again
+    /// from 0.
     pub keys: u64,
     /// The share of keys that may be admitted too early, above 0 and at most .5.
     pub error: f64,
@@ -86,7 +87,7 @@ impl BloomCount {
 }
 
 /// Which rows are removed. At least one limit must be set. A key whose row was removed has none: when it comes again, it
-/// begins anew, with a new count, weights and optimizer state.
+/// starts again, with a new count, weights and optimizer state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Eviction {

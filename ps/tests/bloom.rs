@@ -231,7 +231,7 @@ fn groups_have_filters_of_their_own() {
 }
 
 #[test]
-fn a_key_that_was_admitted_and_removed_begins_anew() {
+fn a_key_that_was_admitted_and_removed_starts_again() {
     let rules = BloomCount { count: 2, keys: 1000, error: 0.01 };
     let mut table = Table::new(&config(rules)).unwrap();
     table.push(&[5], &[1.0], 1).unwrap();

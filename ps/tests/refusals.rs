@@ -27,7 +27,7 @@ fn another_table_or_another_order_is_refused_at_once() {
         refused(connect(&[], &config()).await, &["no processes"]);
         let unknown = TableConfig { name: "users".into(), ..config() };
         refused(connect(&cluster.peers(), &unknown).await, &["no table `users`", "`ads`"]);
-        // A client waits for a ps that is gone, but not for ever.
+        // A client waits for a ps that is gone, but not forever.
         let gone = cluster.peers();
         cluster.stop().await;
         let short = Retry { within: Duration::from_millis(100), ..retry() };

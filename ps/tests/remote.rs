@@ -181,7 +181,7 @@ fn connections_that_break_lose_nothing_and_apply_nothing_twice() {
     });
 }
 
-/// A bug: the thread that saves a model has no runtime, so it panicked when it waited for a ps that was away.
+/// A bug: the thread that saves a model has no runtime, so it panicked when it waited for a ps that could not be reached.
 #[test]
 fn a_caller_without_a_runtime_waits_for_a_connection_that_broke() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();

@@ -113,8 +113,7 @@ impl Export {
             for path in &self.apply {
                 let _shown = Doing::show("applying the delta", logs);
                 let delta = Delta::read(Folder::from(path.as_str()), context)?;
-                let not_applied = |fault: Fault| Fault::user(format!("cannot apply {path}: {}", fault.message()));
-                model = model.merged(&delta).map_err(not_applied)?;
+                model = model.merged(&delta).map_err(|fault| fault.context(format!("cannot apply {path}")))?;
             }
             let versions = model.versions()?;
             stop.begin()?;

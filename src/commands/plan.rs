@@ -65,7 +65,7 @@ impl Plan {
     }
 
     fn graph(&self, mut job: Job, context: &Context) -> Result<(), Fault> {
-        // The graph does not depend on the rows of the model or the checkpoint that the run goes on from: they are not loaded.
+        // The graph does not depend on the rows of the model or the checkpoint that the run continues from: they are not loaded.
         job.check()?;
         check_checkpoints(&job, false, context)?;
         check_predecessor(&job, context)?;
@@ -111,8 +111,5 @@ fn read(path: &Path) -> Result<RunProfile, Fault> {
         let message = format!("cannot read the profile `{name}`: {e}; `forebay train --report FOLDER` writes one");
         Fault::user(message).kind(kind).with_source(e)
     })?;
-    RunProfile::from_json(&text).map_err(|fault| {
-        let message = format!("the profile `{name}` cannot be used: {}", fault.message());
-        Fault::user(message).kind(fault.kind).with_source(fault)
-    })
+    RunProfile::from_json(&text).map_err(|fault| fault.context(format!("the profile `{name}` cannot be used")))
 }

@@ -44,7 +44,7 @@ impl Saving<'_> {
         if fault.domain == Domain::External
             && let Some(checkpoint) = self.leave_checkpoint()
         {
-            return Err(Fault::external(format!("{fault}; {checkpoint}")).kind(FaultKind::Unsaved));
+            return Err(fault.followed_by(format_args!("; {checkpoint}")).kind(FaultKind::Unsaved));
         }
         Err(self.save_elsewhere(fault).kind(FaultKind::Unsaved))
     }
@@ -104,12 +104,18 @@ impl Saving<'_> {
         });
         match saved {
             Some(place) => {
-                Fault::user(format!("{fault}; {which} was saved at {place} instead: move it to {}", self.folder))
+                let mut fault = fault.followed_by(format_args!(
+                    "; {which} was saved at {place} instead: move it to {}",
+                    self.folder
+                ));
+                // The user decides what becomes of it.
+                fault.domain = Domain::User;
+                fault
             }
             None => fault.context(match &self.trained.model.job.checkpoint.to {
                 Some(to) => format!(
-                    "the model could not be saved anywhere, and is lost; --resume goes on from the newest checkpoint in {to} or \
-                     begins anew"
+                    "the model could not be saved anywhere, and is lost; --resume continues from the newest checkpoint in {to} or \
+                     starts again from row 0"
                 ),
                 None => "the model could not be saved anywhere, and is lost".into(),
             }),

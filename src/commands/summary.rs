@@ -167,11 +167,11 @@ impl Summary<'_> {
 /// all. In docs/quality.md a pass of 15 steps does not suffice; one of 61 does, with a higher rate.
 const FEW_STEPS: u64 = 100;
 
-/// Says how to get more steps, if a training that began anew had few. `before`: its progress before it was resumed.
+/// Says how to get more steps, if a training from row 0 had few. `before`: its progress before it was resumed.
 pub(crate) fn few_steps(training: &TrainingSummary, before: AllTrainers, job: &Job) -> Option<String> {
-    let began_anew = job.train.from.is_none() && before.rows == 0;
+    let had_no_predecessor = job.train.from.is_none() && before.rows == 0;
     let (batch_rows, epochs) = (job.train.batch_rows as u64, job.data.epochs as u64);
-    (began_anew && training.ended == RunEnd::Complete && training.steps < FEW_STEPS).then(|| {
+    (had_no_predecessor && training.ended == RunEnd::Complete && training.steps < FEW_STEPS).then(|| {
         format!(
             "the training had {}, which may be too few: a smaller train.batch_rows ({}) or more data.epochs ({}) gives more",
             counted(training.steps, "step"),
@@ -181,7 +181,7 @@ pub(crate) fn few_steps(training: &TrainingSummary, before: AllTrainers, job: &J
     })
 }
 
-/// `1,000 rows in 2.0 s`; for a run that went on from a checkpoint, also how many of the rows came in this time.
+/// `1,000 rows in 2.0 s`; for a run that continued from a checkpoint, also how many of the rows came in this time.
 fn rows_in_time(Snapshot { rows, rows_before, seconds, .. }: &Snapshot) -> String {
     match rows - rows_before {
         own if own == *rows => format!("{} in {seconds:.1} s", counted(own, "row")),
@@ -275,7 +275,7 @@ mod tests {
     use crate::pipelines::{AllTrainers, Job, RunEnd, SlotReport, Snapshot, TrainingSummary};
 
     #[test]
-    fn few_steps_are_those_of_a_whole_training_that_began_anew() {
+    fn few_steps_are_those_of_a_whole_training_from_row_0() {
         let said = |steps, ended, rows_before, settings: &[&str]| {
             let (types, lists) = Default::default();
             let training = TrainingSummary { rows: 9, steps, epochs: 3, ended, run: None, format: None, types, lists };

@@ -99,7 +99,7 @@ impl Dashboard {
         Ok(Self { shared, _server: server, started, counters: Mutex::default() })
     }
 
-    /// The run, or another attempt, begins: its counters go on from the counters of earlier attempts.
+    /// The run, or another attempt, begins: its counters continue from the counters of earlier attempts.
     pub(crate) fn begins(&self) {
         self.counters().next_attempt();
     }

@@ -57,7 +57,7 @@ mod tests {
 
     /// A bug: after a roll-back `rate()` saw the counters fall, and counted rows that were never trained on.
     #[test]
-    fn counters_go_on_from_where_earlier_attempts_ended_and_gauges_do_not() {
+    fn counters_continue_from_where_earlier_attempts_ended_and_gauges_do_not() {
         let mut carried = CarriedCounters::default();
         assert_eq!(carried.add_to(&metrics(5, None)), metrics(5, None));
         assert_eq!(carried.add_to(&metrics(30, Some(2))), metrics(30, Some(2)));

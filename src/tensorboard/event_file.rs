@@ -42,7 +42,7 @@ impl EventFile {
         File::options().append(true).open(file).map(EventFile)
     }
 
-    /// Says that training goes on from this step.
+    /// Says that training continues from this step.
     ///
     /// # Errors
     /// The file cannot be written.

@@ -120,7 +120,7 @@ impl TensorBoard {
     fn sample(&self, now: Instant, progress: &Snapshot, report: &RunReport) {
         let sample = Sample::of(progress, report);
         let mut state = self.state.borrow_mut();
-        // After a rollback the run goes on from an earlier step.
+        // After a rollback the run continues from an earlier step.
         if state.before.as_ref().is_some_and(|(step, _)| progress.steps < *step) {
             (state.started, state.before) = (false, None);
         }

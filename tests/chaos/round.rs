@@ -120,7 +120,7 @@ impl Round<'_> {
         let counted =
             format!("all processes: {} rows trained on, 0 rejected", commas(self.placement.promises.epochs() * ROWS));
         assert!(log.contains(&counted), "seed {}: not {counted:?} in\n{log}", self.seed);
-        let attempts = log.matches("the run begins anew").count();
+        let attempts = log.matches("the run begins a new attempt").count();
         Ended { model, log, done, attempts, resumes, seconds: begun.elapsed().as_secs_f64() }
     }
 

@@ -36,7 +36,7 @@ fn compact_and_resume(more: &[&str]) {
     );
     assert_eq!(layers(&job, newest + 1), 1);
     common::exits(0, compact(&job, &[]), &["is full already"]);
-    let ended = job.run(&["--resume"]).with(0).saying(&[&format!("goes on from checkpoint {} in", newest + 1)]);
+    let ended = job.run(&["--resume"]).with(0).saying(&[&format!("continues from checkpoint {} in", newest + 1)]);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }
 
@@ -65,7 +65,7 @@ fn an_older_one_goes_to_another_folder() {
     assert_eq!(job.files(), before);
     let to = format!("checkpoint.to={}", job.folder.path().join("again").display());
     let ended = job.start_with(&["--resume-from", &best], &[&to]).end().with(0);
-    let ended = ended.saying(&[&format!("goes on from checkpoint {older} in {best}")]);
+    let ended = ended.saying(&[&format!("continues from checkpoint {older} in {best}")]);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
     let (code, said) = compact(&job, &["--number", &older, "--to", &best]);
     assert!(code == Some(2) && said.contains(&format!("has a checkpoint {older} already")), "{code:?} {said}");

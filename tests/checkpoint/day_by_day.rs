@@ -1,4 +1,4 @@
-//! Trainings that go on from the model of an earlier one: `train.from`, `output.state`.
+//! Trainings that continue from the model of an earlier one: `train.from`, `output.state`.
 
 use std::path::{Path, PathBuf};
 
@@ -55,7 +55,7 @@ fn compare(day_rows: u64, days: &[(&str, &[&str])], all: &[&str]) {
         let flags: Vec<&str> = from.iter().flat_map(|model| ["--from", model]).collect();
         let said = ended_well(job.run_command(command, &flags));
         if let Some(model) = &from {
-            assert!(said.contains(&format!("goes on from the model {model}")), "{said}");
+            assert!(said.contains(&format!("continues from the model {model}")), "{said}");
         }
         before = Some(job);
     }
@@ -92,10 +92,10 @@ fn a_model_without_state_gives_its_weights_alone() {
     let first = job(&rows.path().join("day-0"), &["output.state=false"]);
     ended_well(first.run(&[]));
     let from = model_of(&first).display().to_string();
-    // Another optimizer: its state begins anew in any case.
+    // Another optimizer: it starts without state in any case.
     let second = job(&rows.path().join("day-1"), &["train.optimizer.kind=sgd", "train.optimizer.lr=0.0"]);
     let said = ended_well(second.run(&["--from", &from]));
-    assert!(said.contains("no state of optimizers, so they begin anew"), "{said}");
+    assert!(said.contains("no state of optimizers, so they start without any"), "{said}");
     // With a learning rate of 0, the dense parameters are those of the first day.
     let dense = |job: &Job| std::fs::read(model_of(job).join("dense.safetensors")).unwrap();
     assert_eq!(dense(&first), dense(&second));
@@ -111,7 +111,7 @@ fn a_learning_rate_may_change_and_the_state_stays() {
     let from = model_of(&first).display().to_string();
     let second = job(&rows.path().join("day-1"), &["train.optimizer={kind=\"adam\", lr=0.0}"]);
     let said = ended_well(second.run(&["--from", &from]));
-    assert!(!said.contains("begin anew"), "{said}");
+    assert!(!said.contains("start without any"), "{said}");
     // The steps of this day alone.
     assert!(said.contains("trained on 16,384 rows in ") && said.contains(", 64 steps, "), "{said}");
     let dense = |job: &Job| std::fs::read(model_of(job).join("dense.safetensors")).unwrap();
@@ -119,7 +119,7 @@ fn a_learning_rate_may_change_and_the_state_stays() {
 }
 
 #[test]
-fn a_run_with_checkpoints_goes_on_from_them_and_not_from_the_model_again() {
+fn a_run_with_checkpoints_continues_from_them_and_not_from_the_model_again() {
     let rows = days(2, DAY);
     let first = job(&rows.path().join("day-0"), &[]);
     ended_well(first.run(&[]));
@@ -134,7 +134,7 @@ fn a_run_with_checkpoints_goes_on_from_them_and_not_from_the_model_again() {
     assert_eq!(running.end().code, None);
     killed.go_beyond(&checkpoints);
     let said = ended_well(killed.run(&["--from", &from, "--resume"]));
-    assert!(said.contains("goes on from checkpoint") && !said.contains("goes on from the model"), "{said}");
+    assert!(said.contains("continues from checkpoint") && !said.contains("continues from the model"), "{said}");
     let undisturbed = job(&rows.path().join("day-1"), &[&format!("data.epochs={}", killed.epochs())]);
     ended_well(undisturbed.run(&["--from", &from]));
     assert_eq!(killed.model().difference(&undisturbed.model()), None);

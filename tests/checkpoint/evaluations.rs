@@ -275,7 +275,7 @@ fn a_run_that_stopped_early_stops_again_when_it_is_resumed() {
     std::fs::remove_dir_all(job.folder.path().join("model")).unwrap();
     // The newest checkpoint may be one of before the last evaluation, or of after it.
     let (said, again) = run(&job, &["--resume"]);
-    assert!(said.contains("goes on from checkpoint"), "{said}");
+    assert!(said.contains("continues from checkpoint"), "{said}");
     assert_eq!(again["evaluations"]["points"], report["evaluations"]["points"], "{said}");
     if !said.contains("is gone") {
         assert_eq!(job.model().difference(&model), None, "{said}");

@@ -129,7 +129,7 @@ fn it_ends_when_the_metric_does_not_improve_and_passes_over_a_damaged_checkpoint
 }
 
 #[test]
-fn a_follower_that_is_started_again_keeps_the_best_model_of_its_run_and_begins_anew_with_another_run() {
+fn a_follower_that_is_started_again_keeps_the_best_model_of_its_run_and_starts_again_with_another_run() {
     let job = Job::new("parquet", &[]);
     job.kill_after(3, &[]);
     let best = job.folder.path().join("best");

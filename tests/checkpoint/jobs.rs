@@ -190,7 +190,7 @@ impl Job {
         ended.said
     }
 
-    /// Gives the job so many epochs that a run which goes on from the newest checkpoint of this folder has a whole one before it.
+    /// Gives the job so many epochs that a run which continues from the newest checkpoint of this folder has a whole one before it.
     pub(crate) fn go_beyond(&self, checkpoints: &Path) {
         let position = newest_position(checkpoints).expect("a checkpoint");
         let batches = &position["batches"];

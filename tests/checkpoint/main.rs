@@ -1,5 +1,5 @@
 //! Runs of the program with checkpoints: killed at any time and resumed, they end with the model of an undisturbed run. And runs
-//! that go on from the model of an earlier one.
+//! that continue from the model of an earlier one.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
 #[path = "../cluster/bits.rs"]

@@ -63,7 +63,7 @@ fn of_a_run_that_was_drained_and_goes_on_elsewhere_from_a_compacted_checkpoint()
     assert_eq!(resumed, undisturbed(&job));
 }
 
-/// Checkpoints of earlier programs have no metrics: the metrics of the run begin anew, and nothing else does.
+/// Checkpoints of earlier programs have no metrics: the metrics of the run start again, and nothing else does.
 #[test]
 fn a_checkpoint_without_them_is_gone_on_from() {
     let job = Job::new("parquet", &[]);

@@ -163,7 +163,7 @@ fn a_folder_that_vanishes_costs_checkpoints_and_not_the_run() {
     assert!(failed, "no checkpoint was due while the folder was gone");
 }
 
-/// A bug: such a run began at the start, or went on from an older checkpoint, and `verify` called the file damaged.
+/// A bug: such a run began at the start, or continued from an older checkpoint, and `verify` called the file damaged.
 #[test]
 fn files_that_may_not_be_looked_at_or_read_are_neither_missing_nor_damaged() {
     let job = killed();

@@ -33,7 +33,7 @@ fn resumed(format: &str, more: &[&str], kills: u64) -> (String, u64) {
         job.kill_after(next, flags);
         flags = &["--resume"];
     }
-    let ended = job.run(flags).with(0).saying(&["goes on from checkpoint"]);
+    let ended = job.run(flags).with(0).saying(&["continues from checkpoint"]);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
     (ended.said, job.epochs())
 }
@@ -43,7 +43,7 @@ fn parquet_with_adam() {
     kill_and_resume("parquet", &[], 3);
 }
 
-/// The rate goes on from the step of the checkpoint.
+/// The rate continues from the step of the checkpoint.
 #[test]
 fn learning_rates_that_change_and_gradients_that_are_clipped() {
     let falls = "{peak=0.002,warmup_steps=40,decay={kind=\"cosine\",steps=300,end=0.1}}";
@@ -199,7 +199,7 @@ fn exact_staleness_goes_on_with_another_number_of_shards_and_after_a_drain() {
     flip(&job.checkpoints().join(&file));
     common::exits(2, job.checkpoint("verify", &[]), &[&file]);
     let ended = job.start_with(&["--resume"], &["table.shards=2"]).end().with(0);
-    ended.saying(&[&format!("goes on from checkpoint {}", newest - 1)]);
+    ended.saying(&[&format!("continues from checkpoint {}", newest - 1)]);
     assert_eq!(job.model().difference(&undisturbed(&job)), None);
 }
 
@@ -232,7 +232,7 @@ fn a_damaged_checkpoint_is_passed_over() {
     common::exits(2, job.checkpoint("verify", &[]), &[&file, ", whole"]);
     common::exits(0, job.checkpoint("list", &[]), &[&format!("checkpoint {newest}: ")]);
     let (not_used, older) =
-        (format!("checkpoint {newest} is not used"), format!("goes on from checkpoint {}", newest - 1));
+        (format!("checkpoint {newest} is not used"), format!("continues from checkpoint {}", newest - 1));
     job.run(&["--resume"]).with(0).saying(&[&not_used, &file, &older]);
     assert_eq!(job.model().difference(&undisturbed(&job)), None);
 }

@@ -1,4 +1,4 @@
-//! A run goes on from a checkpoint of another folder, and writes its own.
+//! A run continues from a checkpoint of another folder, and writes its own.
 
 use rustix::process::Signal;
 
@@ -25,12 +25,12 @@ fn an_older_checkpoint_goes_on_to_the_same_bits_and_the_folder_stays_as_it_was()
     let before = (job.files(), job.newest());
     let ((folder, to), older) = (elsewhere(&job), job.newest() - 1);
     let at = format!("{}#{older}", job.checkpoints().display());
-    // It is killed, too, and goes on from its own.
+    // It is killed, too, and continues from its own.
     let running = job.start_with(&["--resume-from", &at], &[&to, ENDLESS]);
     running.until_said("INFO checkpoint ");
     running.signal(Signal::KILL);
     let said = running.end().said;
-    assert!(said.contains(&format!("goes on from checkpoint {older} in ")), "{said}");
+    assert!(said.contains(&format!("continues from checkpoint {older} in ")), "{said}");
     assert!(said.contains("INFO checkpoint 1 after "), "{said}");
     job.go_beyond(&folder);
     let ended = job.start_with(&["--resume-from", &at, "--resume"], &[&to]).end().with(0);
@@ -40,14 +40,14 @@ fn an_older_checkpoint_goes_on_to_the_same_bits_and_the_folder_stays_as_it_was()
 }
 
 #[test]
-fn launch_goes_on_from_a_manifest() {
+fn launch_continues_from_a_manifest() {
     let job = killed();
     let (_, to) = elsewhere(&job);
     let manifest = job.newest_manifest();
     let settings = [&to, "placement.readers=1", "placement.ps=1"];
     let mut flags = vec!["--resume-from", manifest.to_str().unwrap()];
     settings.iter().for_each(|setting| flags.extend(["--set", setting]));
-    let words = format!("goes on from checkpoint {} in ", job.newest());
+    let words = format!("continues from checkpoint {} in ", job.newest());
     let ended = job.run_command("launch", &flags).with(0).saying(&[&words]);
     assert_eq!(job.model().difference(&undisturbed(&job)), None, "{}", ended.said);
 }
@@ -78,7 +78,7 @@ fn what_cannot_be_gone_on_from_is_refused_by_name() {
         &format!("{own}#{newest}"),
         &[&to],
         &format!(
-            "the newest is number 4: name another folder (checkpoint.to) for the run that goes on from checkpoint {newest} in"
+            "the newest is number 4: name another folder (checkpoint.to) for the run that continues from checkpoint {newest} in"
         ),
     );
 }

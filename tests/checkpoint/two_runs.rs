@@ -1,4 +1,4 @@
-//! Two processes go on from one checkpoint, in one folder.
+//! Two processes continue from one checkpoint, in one folder.
 
 use forebay::pipelines::RunEnd;
 use forebay::pipelines::model_folder::Manifest;

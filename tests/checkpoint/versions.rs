@@ -22,7 +22,7 @@ struct Fixture {
     version: u32,
     /// Rows that it has trained on.
     at: &'static str,
-    /// Epochs of the run that goes on from it.
+    /// Epochs of the run that continues from it.
     epochs: u64,
 }
 
@@ -46,7 +46,7 @@ impl Fixture {
         folder
     }
 
-    /// Goes on from it to the model of an undisturbed run.
+    /// Continues from it to the model of an undisturbed run.
     fn goes_on(&self) {
         let Self { version, at, epochs } = self;
         let (resumed, undisturbed) = (self.folder(), self.folder());
@@ -63,7 +63,7 @@ impl Fixture {
         );
         let set = format!("data.epochs={epochs}");
         let said = forebay(resumed.path(), &["train", "job.toml", "--resume", "--set", &set]);
-        assert!(said.contains("goes on from checkpoint 4"), "{said}");
+        assert!(said.contains("continues from checkpoint 4"), "{said}");
         let all = forebay::actors::commas(epochs * ROWS);
         assert!(said.contains(&format!("trained on {all} rows")), "{said}");
         forebay(undisturbed.path(), &["train", "job.toml", "--set", &set]);

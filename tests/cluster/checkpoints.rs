@@ -1,5 +1,5 @@
-//! Checkpoints of several processes: after the death of any process, the run goes on from the last checkpoint and ends with the model of an
-//! undisturbed run.
+//! Checkpoints of several processes: after the death of any process, the run continues from the last checkpoint and ends with the model of
+//! an undisturbed run.
 
 use super::damage::flip;
 use super::jobs::{one_process, rows};
@@ -104,7 +104,7 @@ fn a_process_that_is_started_again_after_the_end_of_the_run_ends_at_once() {
     let all = again(3);
     all.iter().for_each(|name| run.resume(name));
     run.end_well(&all.each_ref().map(String::as_str));
-    assert_eq!(run.model().difference(&model), None, "without its model the run goes on from its newest checkpoint");
+    assert_eq!(run.model().difference(&model), None, "without its model the run continues from its newest checkpoint");
 }
 
 #[test]
@@ -243,7 +243,7 @@ fn another_number_of_trainers_goes_on() {
                 continue;
             }
             let logs = run.end_well(names);
-            assert!(logs[0].contains("goes on from checkpoint"), "{}", logs[0]);
+            assert!(logs[0].contains("continues from checkpoint"), "{}", logs[0]);
             assert_eq!(Ledger::of(&logs[1]).rows, ROWS * epochs(&settings), "{}", logs[1]);
             let alone = one_process(&calm(&settings));
             assert_eq!(run.model().difference_of_rows(&alone.0), None, "{}", logs[1]);
@@ -362,7 +362,7 @@ fn a_checkpoint_that_cannot_be_loaded_ends_all_processes_with_one_fault() {
 
 /// Each process compares the files that it loads with their checksums. The newest checkpoint is no use if one of them is damaged.
 #[test]
-fn a_run_goes_on_from_an_older_checkpoint_when_a_process_finds_the_newest_damaged() {
+fn a_run_continues_from_an_older_checkpoint_when_a_process_finds_the_newest_damaged() {
     in_time(|_| {
         let alone = ["placement.readers=1", "placement.ps=0"];
         let in_ps = [&PLACEMENT[..], &["placement.dense=ps"]].concat();
@@ -400,7 +400,7 @@ fn a_run_goes_on_from_an_older_checkpoint_when_a_process_finds_the_newest_damage
             for said in [
                 format!("checkpoint {number} is not used: {finder}"),
                 format!("{damaged} is damaged"),
-                format!("goes on from checkpoint {} in", number - 1),
+                format!("continues from checkpoint {} in", number - 1),
             ] {
                 assert!(coordinator.contains(&said), "{said:?} is not in:\n{coordinator}");
             }
@@ -429,7 +429,7 @@ fn a_drain_outlives_a_new_attempt() {
         run.resume("trainer 0@again");
         run.resume("ps 1@again");
         for name in ["trainer 0@again", "ps 0", "ps 1@again", "reader 0"] {
-            run.end_with(name, 5, "stopped; --resume goes on from checkpoint ");
+            run.end_with(name, 5, "stopped; --resume continues from checkpoint ");
         }
         let mut run = Run::local(&settings);
         NAMES.iter().for_each(|name| run.resume(name));

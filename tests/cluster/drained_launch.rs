@@ -34,7 +34,7 @@ fn ends_as_drained(mut run: Run, victim: &str, settings: &[String]) {
     }
     assert_eq!(code, Some(5), "{victim}: {log}");
     assert!(log.contains(&format!("{victim} was killed by signal 9 (SIGKILL): starts it again")), "{log}");
-    assert!(log.contains("stopped; --resume goes on from "), "{log}");
+    assert!(log.contains("stopped; --resume continues from "), "{log}");
     let mut run = start(settings, &["--resume"]);
     let log = run.end_well(&["launch"]).remove(0);
     assert_eq!(Ledger::of(&log).rows, ROWS, "{log}");

@@ -149,7 +149,7 @@ fn the_training_stops_early_in_all_processes() {
     }
 }
 
-/// A process with state is killed between two evaluations, and the run goes on from its checkpoint: no evaluation is lost or made twice.
+/// A process with state is killed between two evaluations, and the run continues from its checkpoint: no evaluation is lost or made twice.
 #[test]
 fn a_run_whose_process_was_killed_goes_on_with_its_evaluations_and_its_best_model() {
     for (killed, placement) in [

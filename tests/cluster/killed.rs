@@ -25,7 +25,7 @@ fn all_processes_of_a_launch_are_killed_at_once_and_the_next_launch_goes_on() {
         run.kill("launch");
         let mut run = start(&settings, &["--resume"]);
         let log = run.end_well(&["launch"]).remove(0);
-        assert!(log.contains("goes on from checkpoint"), "{log}");
+        assert!(log.contains("continues from checkpoint"), "{log}");
         assert_eq!(Ledger::of(&log).rows, 400_000, "{log}");
         let calm: Vec<String> =
             settings.iter().filter(|setting| !setting.starts_with("checkpoint.")).cloned().collect();

@@ -59,7 +59,7 @@ fn one_command_gives_the_model_of_one_process_and_one_log() {
 }
 
 #[test]
-fn a_cluster_does_not_go_on_from_a_model_of_rows_of_other_types() {
+fn a_cluster_does_not_continue_from_a_model_of_rows_of_other_types() {
     let dir = tempfile::tempdir().unwrap();
     let (first, second) = (dir.path().join("first"), job(ROWS, &["placement.readers=1", "placement.ps=1"]));
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));

@@ -84,7 +84,7 @@ fn a_trainer_that_is_asked_to_shut_down_leaves_and_the_run_goes_on() {
             let logs = run.end_well(&rest);
             check(&run, &logs[1], &settings, number);
             assert_eq!(Ledger::of(&logs[1]).again, 0, "it gives its leases back itself: {}", logs[1]);
-            assert!(logs[0].contains("trainer 1 left") && !logs[0].contains("begins anew"), "{}", logs[0]);
+            assert!(logs[0].contains("trainer 1 left") && !logs[0].contains("begins a new attempt"), "{}", logs[0]);
         });
     }
 }
@@ -107,13 +107,13 @@ fn a_trainer_that_has_left_joins_again_without_a_new_attempt() {
             rest[2] = "trainer 1@again";
             let logs = run.end_well(&rest);
             check(&run, &logs[1], &settings, number);
-            assert!(!logs[0].contains("begins anew"), "{}", logs[0]);
+            assert!(!logs[0].contains("begins a new attempt"), "{}", logs[0]);
             assert!(logs[0].matches("trainer 1 joined").count() == 2, "{}", logs[0]);
         });
     }
 }
 
-/// It learns from the coordinator what the run went on from.
+/// It learns from the coordinator what the run continued from.
 #[test]
 fn a_trainer_joins_again_when_the_checkpoint_that_the_run_went_on_from_is_gone() {
     in_time(|number| {
@@ -126,8 +126,8 @@ fn a_trainer_joins_again_when_the_checkpoint_that_the_run_went_on_from_is_gone()
         names(0).iter().for_each(|name| run.kill(name));
         let mut run = Run::local(&settings);
         names(0).iter().for_each(|name| run.resume(name));
-        let log = run.until_said("ps 0", "goes on from checkpoint ");
-        let origin = log.split_once("goes on from checkpoint ").unwrap().1.split_once(' ').unwrap().0.to_owned();
+        let log = run.until_said("ps 0", "continues from checkpoint ");
+        let origin = log.split_once("continues from checkpoint ").unwrap().1.split_once(' ').unwrap().0.to_owned();
         let origin: u64 = origin.parse().unwrap();
         let manifest = folder.path().join("checkpoints").join(format!("checkpoint-{origin:06}.json"));
         run.until("the checkpoint is gone", |run| {
@@ -139,7 +139,7 @@ fn a_trainer_joins_again_when_the_checkpoint_that_the_run_went_on_from_is_gone()
         run.resume("trainer 1@again");
         let logs = run.end_well(&["ps 0", "trainer 0", "trainer 1@again"]);
         check(&run, &logs[1], &settings, number);
-        assert!(!logs[0].contains("begins anew"), "{}", logs[0]);
+        assert!(!logs[0].contains("begins a new attempt"), "{}", logs[0]);
     });
 }
 
@@ -241,7 +241,11 @@ fn a_run_goes_on_without_a_trainer_that_is_not_started_again_and_it_joins_later(
             run.resume("trainer 1");
             let logs = run.end_well(&names(readers));
             check(&run, &logs[1], &settings, number);
-            assert!(!logs[0].contains("begins anew") && logs[0].contains("all members but trainer 1"), "{}", logs[0]);
+            assert!(
+                !logs[0].contains("begins a new attempt") && logs[0].contains("all members but trainer 1"),
+                "{}",
+                logs[0]
+            );
             assert!(logs[0].contains("trainer 1 joined"), "{}", logs[0]);
         });
     }

@@ -73,7 +73,8 @@ fn bytes_in_flight_stay_within_the_credits_of_the_job() {
     let hosts = Arc::new(Hosts::new(&HOSTS));
     for streams in ["placement.streams=1", "placement.streams=3"] {
         // Without look-ahead, because a machine under load makes "auto" take more batches out of the queue.
-        let more = ["train.batch_rows=32", "train.look_ahead=0", "placement.ps=2", "placement.lease_rows=1024", streams];
+        let more =
+            ["train.batch_rows=32", "train.look_ahead=0", "placement.ps=2", "placement.lease_rows=1024", streams];
         let more = [&more[..], &["placement.in_flight=10000", "placement.in_flight_bytes=1MiB"]].concat();
         let mut run = Run::on_hosts(&hosts, &HOSTS, "ps0", &wide(20_480, &more));
         let before = sent(&run, "reader0");

@@ -1,7 +1,7 @@
 //! A process is killed and started again, with the windows and leases of the default job: the run ends with the model that an
 //! undisturbed run gives.
 //!
-//! A process that held parameters takes them with it. Then the run begins anew: all processes join the next attempt.
+//! A process that held parameters takes them with it. Then the run begins a new attempt: all processes join the next attempt.
 
 use rustix::process::Signal;
 
@@ -83,14 +83,14 @@ fn same_model(names: &[&str], victim: &str, placement: &[&str]) -> String {
 const TWO: [&str; 4] = ["ps 0", "ps 1", "trainer 0", "reader 0"];
 
 #[test]
-fn a_ps_that_is_started_again_begins_the_run_anew() {
+fn a_ps_that_is_started_again_begins_a_new_attempt() {
     let placement = ["placement.readers=1", "placement.ps=2"];
     let log = same_model(&TWO, "ps 1", &placement);
     assert!(log.contains("begun a new attempt"), "{log}");
 }
 
 #[test]
-fn the_coordinator_that_is_started_again_begins_the_run_anew() {
+fn the_coordinator_that_is_started_again_begins_a_new_attempt() {
     same_model(&TWO, "ps 0", &["placement.readers=1", "placement.ps=2"]);
 }
 
@@ -136,14 +136,14 @@ fn a_trainer_that_is_asked_to_shut_down_while_the_first_one_saves_leaves_and_may
         run.resume("trainer 1@again");
         let logs = run.end_well(&["trainer 0", "ps 0"]);
         assert!(!logs[0].contains("begun a new attempt") && logs[0].matches("saved ").count() == 1, "{}", logs[0]);
-        assert!(!logs[1].contains("begins anew"), "{}", logs[1]);
+        assert!(!logs[1].contains("begins a new attempt"), "{}", logs[1]);
         let Ended { code, log } = run.ended_in_time("trainer 1@again");
         assert!(code == Some(0) && log.contains(AFTER_THE_END), "{code:?} {log}");
     });
 }
 
 #[test]
-fn a_trainer_with_the_dense_parameters_that_is_started_again_begins_the_run_anew() {
+fn a_trainer_with_the_dense_parameters_that_is_started_again_begins_a_new_attempt() {
     same_model(&TWO, "trainer 0", &["placement.readers=1", "placement.ps=2"]);
 }
 

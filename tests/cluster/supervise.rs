@@ -121,7 +121,7 @@ fn a_reader_that_is_killed_is_named_and_started_again_and_the_model_is_the_same(
     });
 }
 
-/// The default leases. A ps or a trainer takes its parameters with it, and the run begins anew.
+/// The default leases. A ps or a trainer takes its parameters with it, and the run begins a new attempt.
 #[test]
 fn a_ps_or_trainer_that_is_killed_is_started_again_and_the_model_is_the_same() {
     in_time(|_| {
@@ -158,7 +158,7 @@ fn a_process_that_hangs_is_named_killed_and_started_again_and_the_model_is_the_s
     });
 }
 
-/// A bug: `launch` waited for ever, because its connection to a process that is stopped ends after ten seconds, and it began to count anew.
+/// A bug: `launch` waited forever, because its connection to a process that is stopped ends after ten seconds, and it began to count anew.
 #[test]
 fn a_coordinator_that_hangs_for_longer_than_its_connections_last_is_killed() {
     in_time(|_| {
@@ -193,9 +193,9 @@ fn a_process_that_hangs_before_it_has_joined_is_killed_and_started_again() {
     });
 }
 
-/// The run begins anew with the ps. The trainer does not hear it, and does not join.
+/// The run begins a new attempt with the ps. The trainer does not hear it, and does not join.
 #[test]
-fn a_process_that_hangs_when_the_run_begins_anew_is_killed_and_started_again() {
+fn a_process_that_hangs_when_the_run_begins_a_new_attempt_is_killed_and_started_again() {
     in_time(|_| {
         let settings = ["placement.readers=1", "placement.ps=2", "data.epochs=40", "placement.lease_seconds=6"];
         let settings = job(ROWS, &settings);
@@ -353,7 +353,7 @@ fn launch_into_full_pipe(folder: &Path) -> (std::io::PipeReader, std::process::C
     (unread, launch, model)
 }
 
-/// A bug: it waited for the reader of its log for ever, and only a second signal ended it.
+/// A bug: it waited for the reader of its log forever, and only a second signal ended it.
 #[test]
 fn a_launch_that_has_saved_ends_at_a_signal_if_its_output_is_not_read() {
     let folder = tempfile::tempdir().unwrap();

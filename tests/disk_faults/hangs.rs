@@ -90,7 +90,7 @@ fn a_launch_that_is_asked_to_shut_down_while_its_trainers_stand_still_for_a_chec
     assert!([HANGS, "the store did not take the gradients"].iter().any(|why| text.contains(why)), "{text}");
 }
 
-/// A bug: the trainers stood still for ever.
+/// A bug: the trainers stood still forever.
 #[test]
 fn a_launch_whose_trainers_cannot_write_what_they_keep_goes_on_without_this_checkpoint() {
     let folder = tempfile::tempdir().unwrap();

@@ -61,7 +61,7 @@ fn rows_of_text_files_that_cannot_be_read_are_a_fault_that_names_the_file() {
     sweep(&ReadsRows { text: true }, READS, 8);
 }
 
-/// A run that goes on from a checkpoint on the disk.
+/// A run that continues from a checkpoint on the disk.
 struct Resumes;
 
 impl Resumes {
@@ -108,7 +108,7 @@ impl Case for Resumes {
         let epochs: u64 = std::fs::read_to_string(folder.join("epochs")).unwrap().parse().unwrap();
         let whole = format!("trained on {} rows", forebay::actors::commas(epochs * ROWS));
         whole_or_named(ended, fails, &whole);
-        // It never goes on from an older checkpoint, nor from none.
+        // It never continues from an older checkpoint, nor from none.
         for words in ["damaged", "is not used", "begins at the start"] {
             assert!(!ended.text.contains(words), "{fails:?}: {}", ended.text);
         }

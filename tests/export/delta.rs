@@ -230,7 +230,7 @@ fn a_server_that_starts_beside_a_delta_that_is_not_whole_serves_the_version_befo
     common::until("the delta is applied", || server.model()["version"] == newest);
 }
 
-/// A bug: two damaged deltas were told in turns, for ever, and one also when no version that it leads on from was served any more.
+/// A bug: two damaged deltas were told in turns, forever, and one also when no version that it leads on from was served any more.
 #[test]
 fn a_damaged_delta_is_told_once_and_forgotten_with_the_version_that_it_leads_on_from() {
     let dir = tempfile::tempdir().unwrap();

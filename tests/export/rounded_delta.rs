@@ -13,7 +13,7 @@ use crate::delta::{delta, delta_with, export, trained};
 use crate::rows::{LINEAR_ONLY, TABLES, model, predict, rows};
 use crate::server::{Server, json_rows};
 
-/// A model, and others that go on from it, each with 40 rows more.
+/// A model, and others that continue from it, each with 40 rows more.
 fn days(dir: &Path, names: &[&str], settings: &[&str]) -> Vec<PathBuf> {
     let mut days = vec![model(dir, "wide_deep", settings)];
     for (at, name) in names.iter().enumerate() {
@@ -87,7 +87,7 @@ fn rounded_and_exact_deltas_follow_each_other(settings: &[&str], values: [&str; 
         assert!(close(&expected, &predict(&days[at], &data, &dir.path().join("exact"))), "after {at}");
         assert_eq!((&server.model()["deltas"], &server.model()["version"]), (&json!(at), &json!(found.version)));
     }
-    // A server that begins with a folder that approximates a model goes on from there.
+    // A server that begins with a folder that approximates a model continues from there.
     let merged = dir.path().join("merged-1");
     let again = Server::start(&merged, &["--deltas", deltas.to_str().unwrap()]);
     assert_eq!(

@@ -308,7 +308,7 @@ fn a_damaged_folder_is_logged_and_the_version_before_goes_on() {
     assert_eq!(server.scores(&rows), before);
 }
 
-/// A bug: the server kept the earlier version for ever.
+/// A bug: the server kept the earlier version forever.
 #[test]
 fn a_folder_and_a_delta_that_are_copied_file_by_file_are_taken_when_they_are_whole() {
     let dir = tempfile::tempdir().unwrap();

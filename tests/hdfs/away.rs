@@ -1,5 +1,5 @@
-//! The NameNode is away while a checkpoint or the finished model is written: the run says so, waits, goes on, and its model equals the
-//! model of a run whose store was always there.
+//! The NameNode cannot be reached while a checkpoint or the finished model is written: the run says so, waits, goes on, and its model
+//! equals the model of a run whose store was always there.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use super::common::{self, Background};
 
 const ROWS: u64 = 20_000;
 
-/// How the NameNode is away.
+/// How the NameNode cannot be reached.
 #[derive(Clone, Copy, Debug)]
 enum Away {
     /// It accepts connections and answers nothing.
@@ -67,7 +67,7 @@ pub(crate) fn progress(said: &str) -> Vec<u64> {
     lines.map(rows_of).collect()
 }
 
-/// The training does not wait for the store: while it is away, rows are trained on.
+/// The training does not wait for the store: while it cannot be reached, rows are trained on.
 fn a_checkpoint_waits(away: Away, folder: &str) {
     let (cluster, dir) = (Cluster::shared(), tempfile::tempdir().unwrap());
     let (rows, model) = (common::parquet(dir.path(), 0, ROWS), cluster.at(&format!("{folder}/model")));
@@ -116,7 +116,7 @@ fn training_goes_on_while_a_checkpoint_waits_for_a_namenode_that_restarts() {
 fn the_model_waits(away: Away, folder: &str) {
     let (cluster, dir) = (Cluster::shared(), tempfile::tempdir().unwrap());
     let rows = common::parquet(dir.path(), 0, ROWS);
-    // A fast machine may end the run before the NameNode is away: then a longer one.
+    // A fast machine may end the run before the NameNode cannot be reached: then a longer one.
     for epochs in [4, 16, 64, 256, 1024] {
         let model = format!("{folder}/model-{epochs}");
         let to = format!("checkpoint.to={}", dir.path().join(format!("checkpoints-{epochs}")).display());
@@ -136,7 +136,7 @@ fn the_model_waits(away: Away, folder: &str) {
         }
         cluster.mend();
     }
-    panic!("each run was over before the NameNode was away");
+    panic!("each run was over before the NameNode could not be reached");
 }
 
 #[test]

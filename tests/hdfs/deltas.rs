@@ -1,4 +1,5 @@
-//! A server whose deltas lie in HDFS: it applies them, refuses a damaged one, and goes on with its version while the NameNode is away.
+//! A server whose deltas lie in HDFS: it applies them, refuses a damaged one, and goes on with its version while the NameNode cannot be
+//! reached.
 
 use std::path::{Path, PathBuf};
 
@@ -63,7 +64,7 @@ fn a_server_applies_deltas_of_hdfs_and_goes_on_while_the_namenode_is_away() {
     assert_eq!(said.matches("cannot list ").count(), 1, "{said}");
     assert!(said.contains("/deltas/served` can be read now") && said.contains("the NameNode answers again"), "{said}");
     // It was asked every five seconds at least, and may refuse connections again while it starts.
-    assert!((1..=2).contains(&said.matches("the NameNode is away").count()), "{said}");
+    assert!((1..=2).contains(&said.matches("the NameNode cannot be reached").count()), "{said}");
 
     let merged = dir.path().join("merged");
     let apply = ["export", "--model", days[1].to_str().unwrap(), "--apply", &second];

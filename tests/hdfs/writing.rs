@@ -213,7 +213,7 @@ fn a_run_with_checkpoints_on_hdfs_is_killed_and_resumed_to_the_bit() {
     let rows = newest.split_once(": ").unwrap().1.split(' ').next().unwrap().replace(',', "");
     let epochs = rows.parse::<u64>().unwrap() / 400_000 + 1;
     let said = run(train(&all, epochs, &["--resume"]));
-    assert!(said.contains("goes on from checkpoint"), "{said}");
+    assert!(said.contains("continues from checkpoint"), "{said}");
     let dense = std::fs::read(model.join("dense.safetensors")).unwrap();
     std::fs::remove_dir_all(&model).unwrap();
     run(train(&calm, epochs, &[]));
@@ -261,7 +261,7 @@ fn a_writer_that_is_killed_leaves_no_visible_folder() {
 #[test]
 fn a_write_goes_on_after_the_namenode_has_restarted() {
     let (cluster, dir) = (Cluster::shared(), tempfile::tempdir().unwrap());
-    // A fast machine may have written all before the NameNode is away: then more rows.
+    // A fast machine may have written all before the NameNode cannot be reached: then more rows.
     for count in ["200000", "400000", "800000", "1600000"] {
         let out = cluster.at(&format!("/writing/restarted/{count}/rows"));
         let parent = format!("/writing/restarted/{count}");
@@ -290,7 +290,7 @@ fn a_write_goes_on_after_the_namenode_has_restarted() {
         assert!(rows(&out) == rows(here.to_str().unwrap()), "the rows differ");
         return;
     }
-    panic!("each write was over before the NameNode was away");
+    panic!("each write was over before the NameNode could not be reached");
 }
 
 #[test]
@@ -361,7 +361,7 @@ fn a_probe_beside_another_folder_does_not_look_for_the_folders_above() {
     assert!(said.contains(looks), "{said}");
 }
 
-/// A bug: the hidden file of a write whose future was cancelled stayed for ever.
+/// A bug: the hidden file of a write whose future was cancelled stayed forever.
 #[test]
 fn a_write_that_is_cancelled_or_fails_leaves_no_hidden_file() {
     let cluster = Cluster::shared();

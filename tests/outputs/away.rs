@@ -1,4 +1,4 @@
-//! A disk or a file that is away while a run, or a process of a launch, is started again.
+//! A disk or a file that cannot be reached while a run, or a process of a launch, is started again.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -23,14 +23,14 @@ fn launch(dir: &Path, more: &[&str]) -> Command {
 }
 
 /// Makes `link` lead to `target` from one moment to the next. If there is no target, no process can make a folder below the link, as below
-/// the mount point of a disk that is away.
+/// the mount point of a disk that is not mounted.
 fn lead(link: &Path, target: &str) {
     let other = link.with_extension("other");
     symlink(target, &other).unwrap();
     fs::rename(&other, link).unwrap();
 }
 
-/// A launch that has made checkpoints, which are away. One of its processes was killed since. Returns the link that led to them.
+/// A launch that has made checkpoints, which cannot be reached. One of its processes was killed since. Returns the link that led to them.
 fn without_its_checkpoints(dir: &Path, victim: &str, more: &[&str]) -> (Background, PathBuf) {
     let link = dir.join("disk");
     fs::create_dir(dir.join("mounted")).unwrap();
@@ -48,20 +48,20 @@ const WAITS: &str = "the run waits for its checkpoints, trying again for ";
 
 /// A bug: the run trained on all its rows anew. The trainer is no coordinator, and the ps is.
 #[test]
-fn a_launched_run_waits_for_the_disk_of_its_checkpoints_and_goes_on_from_them() {
+fn a_launched_run_waits_for_the_disk_of_its_checkpoints_and_continues_from_them() {
     for victim in ["trainer", "ps"] {
         let dir = tempfile::tempdir().unwrap();
         let (mut run, link) = without_its_checkpoints(dir.path(), victim, &[]);
         run.wait_for(WAITS, 1);
         lead(&link, "mounted");
-        run.wait_for("goes on from checkpoint ", 1);
+        run.wait_for("continues from checkpoint ", 1);
         assert!(!run.output().contains("was written by another run"), "{victim}: {}", run.output());
         drained_after_two_checkpoints(run, &["has no checkpoint now, and the run has made checkpoints there"]);
     }
 }
 
 #[test]
-fn a_launched_run_whose_checkpoints_stay_away_ends_and_does_not_begin_anew() {
+fn a_launched_run_whose_checkpoints_stay_away_ends_and_does_not_start_again() {
     let dir = tempfile::tempdir().unwrap();
     let (run, ..) = without_its_checkpoints(dir.path(), "ps", &["output.retry_for=1s"]);
     let text = common::exits(3, run.wait(), &["has no checkpoint now, and the run has made checkpoints there"]);
@@ -127,7 +127,7 @@ fn a_run_that_goes_on_waits_for_the_disk_of_its_model() {
         bind(&store.0, &point);
         run.wait_for("INFO checkpoint ", 1);
         assert!(!run.output().contains("is neither beside output.model"), "{}", run.output());
-        drained_after_two_checkpoints(run, &["goes on from checkpoint "]);
+        drained_after_two_checkpoints(run, &["continues from checkpoint "]);
         assert!(launched || store.0.join("models").is_dir());
         unmount();
     }

@@ -152,7 +152,7 @@ fn a_result_that_cannot_be_printed_is_a_fault() {
     }
 }
 
-/// A bug: the old model stayed under a hidden name for ever, and no message said what to remove.
+/// A bug: the old model stayed under a hidden name forever, and no message said what to remove.
 #[test]
 fn an_old_model_that_cannot_be_removed_is_named_by_this_run_and_by_the_next() {
     let dir = tempfile::tempdir().unwrap();
@@ -289,7 +289,7 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
     assert!(fs::read_to_string(&old).unwrap().starts_with('{'));
 }
 
-/// A bug: `launch` began anew with the new rows, and the exit code was 0.
+/// A bug: `launch` started again with the new rows, and the exit code was 0.
 #[test]
 fn a_file_that_is_replaced_during_a_launch_ends_the_run() {
     let dir = tempfile::tempdir().unwrap();

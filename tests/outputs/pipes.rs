@@ -1,4 +1,4 @@
-//! Named pipes in the place of files and folders: a job may come through one, nothing else does, and none is waited for for ever.
+//! Named pipes in the place of files and folders: a job may come through one, nothing else does, and none is waited for forever.
 
 use std::fs;
 use std::io::Write as _;
@@ -111,7 +111,7 @@ fn a_model_folder_with_a_pipe_in_it_is_refused() {
     }
 }
 
-/// A bug: the log of a training, or of a server, waited for ever for the reader of a pipe, and with it the model.
+/// A bug: the log of a training, or of a server, waited forever for the reader of a pipe, and with it the model.
 #[test]
 fn a_run_whose_output_nobody_reads_saves_its_model() {
     let dir = tempfile::tempdir().unwrap();
@@ -124,7 +124,7 @@ fn a_run_whose_output_nobody_reads_saves_its_model() {
     drop(reader);
 }
 
-/// A bug: it waited for ever to open the pipe.
+/// A bug: it waited forever to open the pipe.
 #[test]
 fn a_report_to_a_named_pipe_that_nobody_reads_is_an_error_after_the_model_is_saved() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 //! A trained model that cannot be saved, because the disk is full or was unmounted. It is saved when there is room again, or elsewhere, or
-//! by the run that goes on from the checkpoint of the first run. No run trains again for it.
+//! by the run that continues from the checkpoint of the first run. No run trains again for it.
 
 use std::fs;
 use std::net::TcpListener;
@@ -195,7 +195,7 @@ fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
         assert!(!dir.path().join("model.rescued").exists(), "{text}");
         disk.empty();
         let ran = common::ended(train(dir.path(), &more).arg("--resume"));
-        let text = common::exits(0, ran, &["goes on from checkpoint 1", "trained on 2,000 rows"]);
+        let text = common::exits(0, ran, &["continues from checkpoint 1", "trained on 2,000 rows"]);
         let place = format!("output.model={}", undisturbed.display());
         let more = [&fixed[..], &[place.as_str()]].concat();
         assert!(train(dir.path(), &more).output().unwrap().status.success());
@@ -205,7 +205,7 @@ fn with_checkpoints_the_run_that_goes_on_has_only_to_save() {
     }
 }
 
-/// The run that goes on from the checkpoint stops early again, at once.
+/// The run that continues from the checkpoint stops early again, at once.
 #[test]
 fn with_checkpoints_a_run_that_stopped_early_has_only_to_save() {
     let Some((dir, disk)) = full_disk() else { return };
@@ -269,7 +269,7 @@ fn a_launched_run_that_cannot_save_leaves_a_checkpoint_and_is_not_started_again(
         disk.empty();
         let (code, text) = common::ended(launch.arg("--resume"));
         assert_eq!(code, Some(0), "{placement:?}: {text}");
-        assert!(text.contains("goes on from checkpoint"), "{placement:?}: {text}");
+        assert!(text.contains("continues from checkpoint"), "{placement:?}: {text}");
         assert_eq!(rows_of(&disk.0.join("model")), 2000);
     }
 }
@@ -283,7 +283,7 @@ fn a_launched_run_without_checkpoints_ends_with_its_model_elsewhere_and_does_not
     assert_eq!(text.matches("all members joined").count(), 1, "{text}");
 }
 
-/// A bug: it began anew, and would have trained for hours to fail again.
+/// A bug: it started again, and would have trained for hours to fail again.
 #[test]
 fn a_launched_run_that_can_save_nowhere_does_not_train_again() {
     let Some((dir, disk)) = full_disk() else { return };
@@ -308,7 +308,7 @@ fn a_launch_that_has_no_room_for_its_model_starts_no_process() {
 
 /// A bug: a ps was killed while the disk was full, and the run ended, although it needs the disk only at its end.
 #[test]
-fn a_launched_run_goes_on_from_its_checkpoint_while_the_disk_of_its_model_is_full() {
+fn a_launched_run_continues_from_its_checkpoint_while_the_disk_of_its_model_is_full() {
     let Some((dir, disk)) = full_disk() else { return };
     let checkpoints = format!("checkpoint.to={}", dir.path().join("checkpoints").display());
     let more = ["placement.readers=1", "data.epochs=1000000", "checkpoint.rows=20000", &checkpoints, &onto(&disk)];
@@ -317,7 +317,7 @@ fn a_launched_run_goes_on_from_its_checkpoint_while_the_disk_of_its_model_is_ful
     disk.fill_up();
     kill_role(&run, "ps");
     run.wait_for("WARN the model could not be saved at output.model now: cannot write `", 1);
-    drained_after_two_checkpoints(run, &["the disk is full", "goes on from checkpoint "]);
+    drained_after_two_checkpoints(run, &["the disk is full", "continues from checkpoint "]);
 }
 
 /// As `deploy/slurm` starts them.

@@ -217,7 +217,7 @@ fn a_process_that_is_killed_or_has_lost_something_is_started_again_in_its_place(
         let ends = [
             ("-KILL", "was killed by signal 9 (SIGKILL)"),
             ("-SEGV", "was killed by signal 11 (SIGSEGV)"),
-            // A bug: a store that was away for a moment ended the run.
+            // A bug: a store that could not be reached for a moment ended the run.
             ("-USR1", "ended with exit code 3"),
         ];
         for (number, (by, said)) in ends.into_iter().enumerate() {

@@ -94,7 +94,7 @@ fn start<S: Source>(make: impl Fn() -> S + Send + 'static, mode: Mode) -> Result
 }
 
 /// Asks another source, and drops the futures of its `next` that are not ready in time: in no time at first, then in twice as much,
-/// so that one that begins anew each time gets ready, too.
+/// so that one that starts again each time gets ready, too.
 struct DropsNext<S> {
     source: S,
     ended: bool,

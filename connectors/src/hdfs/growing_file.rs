@@ -1,7 +1,7 @@
-//! The bytes of a file that is being written, also while a NameNode is away or a DataNode fails.
+//! The bytes of a file that is being written, also while a NameNode cannot be reached or a DataNode fails.
 //!
 //! hdfs-native gives a file up when a call to the NameNode fails, and when a DataNode of a new block is down: the NameNode names a dead
-//! DataNode for ten minutes. Here the file is then begun anew, if all its bytes are still in memory. If not, it is closed (the NameNode
+//! DataNode for ten minutes. Here the file is then started again, if all its bytes are still in memory. If not, it is closed (the NameNode
 //! recovers its lease, and the DataNodes agree on its last block), and a new writer appends what is missing. The bytes in memory are those
 //! that some DataNode may not have.
 
@@ -35,7 +35,7 @@ const PIECE: usize = 256 << 10;
 /// their acknowledgements, of 64 KiB each, unless the cluster sets another size.
 const UNACKNOWLEDGED: u64 = 16 << 20;
 
-/// After so long without a sign of a DataNode, a file whose bytes are all in memory is begun anew, perhaps on other DataNodes: this, and
+/// After so long without a sign of a DataNode, a file whose bytes are all in memory is started again, perhaps on other DataNodes: this, and
 /// more for each MiB, which may be under way without a sign.
 const SILENCE: Duration = Duration::from_secs(5);
 const PER_MEBIBYTE: Duration = Duration::from_secs(1);
@@ -44,7 +44,7 @@ const PER_MEBIBYTE: Duration = Duration::from_secs(1);
 /// send to a DataNode, so it waits for one that is frozen, and its own recovery waits for that.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// The bytes of a block of a file that is begun anew: Hadoop's default.
+/// The bytes of a block of a file that is started again: Hadoop's default.
 const ONE_BLOCK: u64 = 128 << 20;
 
 /// A file under its hidden name.
@@ -70,7 +70,7 @@ impl GrowingFile {
         self.recent.end
     }
 
-    /// Writes the next part, or closes the file. Waits for a NameNode that is away.
+    /// Writes the next part, or closes the file. Waits for a NameNode that cannot be reached.
     pub(super) async fn advance(&mut self, part: Option<Bytes>) -> Result<()> {
         let (cluster, place, since) = (Arc::clone(&self.cluster), self.place.clone(), Instant::now());
         let mut backoff = Backoff::equal_jitter(Duration::from_millis(100), Duration::from_secs(1));
@@ -80,8 +80,8 @@ impl GrowingFile {
         loop {
             let heard = Heard::default();
             // Later attempts wait longer: the network may be slow.
-            let may_begin_anew = self.recent.is_whole() && since.elapsed() < cluster.timeout() / 2;
-            let silence = match may_begin_anew {
+            let may_start_again = self.recent.is_whole() && since.elapsed() < cluster.timeout() / 2;
+            let silence = match may_start_again {
                 true => SILENCE + PER_MEBIBYTE * (self.recent.len() >> 20) as u32,
                 false => HUNG,
             };
@@ -250,8 +250,8 @@ impl RecentBytes {
     }
 }
 
-/// Whether the write can go on later: the NameNode is away, or waits for reports of its DataNodes (just after its start, or because they
-/// are slow), a DataNode has failed, or the Kerberos ticket of the file has expired.
+/// Whether the write can go on later: the NameNode cannot be reached, or waits for reports of its DataNodes (just after its start, or
+/// because they are slow), a DataNode has failed, or the Kerberos ticket of the file has expired.
 fn may_go_on(error: &HdfsError) -> bool {
     let said = match error {
         HdfsError::RPCError(_, said) | HdfsError::FatalRPCError(_, said) | HdfsError::OperationFailed(said) => {

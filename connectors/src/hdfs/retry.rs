@@ -1,5 +1,5 @@
 //! Calls to a NameNode. A call waits for a NameNode that restarts, fails over or hangs, with growing pauses, until the timeout. The log
-//! says once for all calls that the NameNode is away, and that it is back.
+//! says once for all calls that the NameNode cannot be reached, and that it is back.
 
 use std::future::Future;
 use std::io::ErrorKind;
@@ -28,7 +28,7 @@ pub(super) enum Repeat {
 }
 
 impl Cluster {
-    /// Makes a call, and makes it again while the NameNode is away. `path` is for messages.
+    /// Makes a call, and makes it again while the NameNode cannot be reached. `path` is for messages.
     pub(super) async fn call<T, F>(&self, path: &str, repeat: Repeat, call: impl Fn(Arc<Connection>) -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
@@ -98,10 +98,10 @@ impl Cluster {
                     let error = without_trace(error);
                     match self.set_away() {
                         true => {
-                            tracing::warn!(store = self.root(), path, %error, "the NameNode is away, waiting for it")
+                            tracing::warn!(store = self.root(), path, %error, "the NameNode cannot be reached, waiting for it")
                         }
                         false => {
-                            tracing::debug!(store = self.root(), path, ?waited, %error, "the NameNode is still away")
+                            tracing::debug!(store = self.root(), path, ?waited, %error, "the NameNode still cannot be reached")
                         }
                     }
                 }

@@ -1,7 +1,8 @@
 //! What there is to read: a path, URL or glob becomes files, in a fixed order.
 
 pub(crate) mod glob;
-pub(crate) mod listing;
+mod listing;
+pub(crate) mod search;
 mod twice;
 
 use std::fmt;

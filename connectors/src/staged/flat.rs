@@ -88,7 +88,7 @@ impl Flat {
             Err(if old.is_empty() {
                 fault
             } else {
-                Fault::external(format!("{fault}; the folder that it was to replace is lost, write it again"))
+                fault.followed_by("; the folder that it was to replace is lost, write it again")
             })
         })
     }

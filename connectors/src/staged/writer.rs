@@ -162,7 +162,7 @@ enum Message {
 }
 
 /// The side of an upload that a blocking thread holds. It waits on channels of the standard library: tokio's would panic,
-/// or spin for ever, on a thread that runs a tokio runtime.
+/// or spin forever, on a thread that runs a tokio runtime.
 struct BlockingUpload {
     part: Vec<u8>,
     part_bytes: usize,

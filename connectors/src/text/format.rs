@@ -49,7 +49,7 @@ pub trait LineParser: Send {
     /// Whether a batch must be taken before the next line.
     fn is_full(&self) -> bool;
 
-    /// The rows taken so far as a batch; begins anew.
+    /// The rows taken so far as a batch; starts again.
     ///
     /// # Errors
     /// An internal fault if the columns do not fit their schema.

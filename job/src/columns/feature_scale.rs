@@ -1,5 +1,5 @@
 //! The transform and the scale of the dense features for which a job sets none. A sample of the rows decides, or the model or the
-//! checkpoint that the run goes on from.
+//! checkpoint that the run continues from.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -100,7 +100,7 @@ impl Columns {
 }
 
 impl Job {
-    /// The job of a run that goes on from a run of `earlier`, whose dense features have the scales of that run.
+    /// The job of a run that continues from a run of `earlier`, whose dense features have the scales of that run.
     #[must_use]
     pub fn with_scales_of(&self, earlier: &Self) -> Self {
         let mut job = self.clone();

@@ -71,8 +71,8 @@ impl ParamBlock {
         Ok(ParamBlock { optimizer, values, state, steps: 0 })
     }
 
-    /// Replaces the parameters, which lie as in `layout`, by the parameters among `tensors`, and begins the optimizer anew. Makes no second
-    /// copy of the parameters.
+    /// Replaces the parameters, which lie as in `layout`, by the parameters among `tensors`, and gives the optimizer an empty state. Makes
+    /// no second copy of the parameters.
     ///
     /// # Errors
     /// [`ModelError::Load`] if a tensor is missing or of another shape; nothing is changed then.

@@ -166,7 +166,7 @@ impl Product<'_> {
         let (inputs, outputs) = (self.weight.inputs, self.weight.outputs);
         let own = first..(first + VECTORS * S::F32_LANES).min(outputs);
         let (same, others) = panel.as_chunks::<VECTORS>().0.split_at(self.same);
-        // The inputs that all rows share are multiplied once, and the chain of each row goes on from there.
+        // The inputs that all rows share are multiplied once, and the chain of each row continues from there.
         let [begin] = tile::<S, VECTORS, 1>(simd, same, [&self.x[..self.same]], [simd.splat_f32s(0.0); VECTORS]);
         let x = self.x.chunks(inputs * TILE_ROWS);
         for (x, out) in x.zip(self.out.chunks_mut(outputs * TILE_ROWS)) {

@@ -141,8 +141,8 @@ impl TorchModel {
         })
     }
 
-    /// Begins libtorch's random numbers anew, from the seed and the number of steps: a module draws the same numbers after a checkpoint and
-    /// after its restore.
+    /// Starts libtorch's random numbers again, from the seed and the number of steps: a module draws the same numbers after a checkpoint
+    /// and after its restore.
     fn reseed(&self) {
         if let Some(seed) = self.seed {
             tch::manual_seed(mix64(seed ^ mix64(self.optimizer.steps)) as i64);
@@ -280,7 +280,7 @@ impl DenseModel for TorchModel {
         Ok(())
     }
 
-    /// As for every model. libtorch's random numbers begin anew: the process has one generator, so a module that draws from it (dropout)
+    /// As for every model. libtorch's random numbers start again: the process has one generator, so a module that draws from it (dropout)
     /// goes on to the same bits if no other model of the process draws meanwhile. Its numbers then also depend on when checkpoints are
     /// made.
     fn state(&self) -> Result<Vec<NamedTensor>, ModelError> {

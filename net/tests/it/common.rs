@@ -69,7 +69,7 @@ impl Toy {
                 Err(Fault::external("the disk is full").retryable())
             }
             Some("panic") => panic!("as was asked for"),
-            // Waits for ever.
+            // Waits forever.
             Some("wait") => {
                 outgoing.send(Message::metadata("waiting")).await?;
                 std::future::pending().await

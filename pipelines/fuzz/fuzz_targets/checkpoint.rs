@@ -1,4 +1,4 @@
-//! Bytes of a checkpoint, read as `forebay checkpoint compact` and a trainer that goes on from it do: manifest, rows, keys without a row,
+//! Bytes of a checkpoint, read as `forebay checkpoint compact` and a trainer that continues from it do: manifest, rows, keys without a row,
 //! dense parameters, kept gradients, running metrics. A test makes the corpus; `pack` adds checkpoints of your own. In
 //! `pipelines`:
 //!

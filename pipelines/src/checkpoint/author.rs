@@ -1,5 +1,5 @@
-//! The author of checkpoints in a folder: one start of a run. Two starts may go on from the same checkpoint, as the same run; only one of
-//! them may write.
+//! The author of checkpoints in a folder: one start of a run. Two starts may continue from the same checkpoint, as the same run; only one
+//! of them may write.
 
 use super::manifest::CheckpointManifest;
 

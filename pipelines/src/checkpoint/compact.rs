@@ -45,8 +45,8 @@ impl CheckpointFolder {
     /// checkpoint before this one is whole, this one is given up.
     ///
     /// # Errors
-    /// A user fault: there is no such checkpoint, or it is damaged. `number` is not the newest and `to` is `None`: a run would go on from
-    /// the older one. `to` is this folder, holds something other than checkpoints, or has one of this number. An external fault if the
+    /// A user fault: there is no such checkpoint, or it is damaged. `number` is not the newest and `to` is `None`: a run would continue
+    /// from the older one. `to` is this folder, holds something other than checkpoints, or has one of this number. An external fault if the
     /// store fails, or a run made another checkpoint meanwhile.
     pub fn compact(&self, number: Option<u64>, to: Option<&Self>) -> Result<Option<CheckpointManifest>, Fault> {
         self.compaction(number, to)?.map(Compaction::write).transpose()
@@ -112,7 +112,7 @@ impl CheckpointFolder {
         match number {
             None => self.latest()?.ok_or_else(|| self.has_none()),
             Some(number) if number != newest && to.is_none() => Err(Fault::user(format!(
-                "checkpoint {number} is not the newest in {}, and a run would go on from what is made of it instead of from \
+                "checkpoint {number} is not the newest in {}, and a run would continue from what is made of it instead of from \
                  {newest}: name another folder with --to",
                 self.folder
             ))
@@ -264,7 +264,7 @@ impl<'a> Merge<'a> {
     }
 
     /// Takes the counts of a file whose keys no newer layer has, and remembers the removed keys. A key may be in a file twice: first as
-    /// removed, later with the count that began anew.
+    /// removed, later with the count that started again.
     fn absent_of(&mut self, file: &FileEntry, last: bool) -> Result<(), Fault> {
         let (known, writer) = (&mut self.known, &mut self.absent);
         let mut removed = Vec::new();

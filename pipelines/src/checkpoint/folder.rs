@@ -134,7 +134,7 @@ impl CheckpointFolder {
     ///
     /// # Errors
     /// An external fault if the store fails; a user fault if a file may not be read, if there are checkpoints and none is whole
-    /// ([`FaultKind::Damaged`]), or if another version of the program wrote the newest. A run that went on from an older one would repeat
+    /// ([`FaultKind::Damaged`]), or if another version of the program wrote the newest. A run that continued from an older one would repeat
     /// the work of the newest checkpoint and replace it.
     pub fn latest(&self) -> Result<Option<CheckpointManifest>, Fault> {
         let mut damaged = DamagedCheckpoints::default();

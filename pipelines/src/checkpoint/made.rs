@@ -1,5 +1,5 @@
-//! Whether the run of this process has made checkpoints. A folder without checkpoints then means that its disk is away, and not that the
-//! run begins at the start.
+//! Whether the run of this process has made checkpoints. A folder without checkpoints then means that its disk is not mounted, and not that
+//! the run begins at the start.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

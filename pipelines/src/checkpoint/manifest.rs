@@ -258,8 +258,8 @@ impl CheckpointManifest {
             return Ok(());
         }
         Err(Fault::user(format!(
-            "checkpoint {} has trained on rows of {begun} epochs, and data.epochs is {epochs}: set data.epochs to {begun} or more, or go \
-             on from an earlier checkpoint (--resume-from) into another checkpoint.to",
+            "checkpoint {} has trained on rows of {begun} epochs, and data.epochs is {epochs}: set data.epochs to {begun} or more, or continue \
+             from an earlier checkpoint (--resume-from) into another checkpoint.to",
             self.number
         ))
         .kind(FaultKind::InvalidJob))

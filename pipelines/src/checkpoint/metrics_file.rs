@@ -1,4 +1,4 @@
-//! The running metrics of the trainer that leads, as safetensors: the report of a resumed run goes on from them. Everything here
+//! The running metrics of the trainer that leads, as safetensors: the report of a resumed run continues from them. Everything here
 //! blocks on the store.
 //!
 //! - `counts`, uint64 `[2]`: rows and steps of this trainer.

@@ -20,7 +20,7 @@ impl CheckpointManifest {
     /// A job with another `output.model` waits for none.
     ///
     /// # Errors
-    /// The fault of `ends`; an external fault if the disk stays away.
+    /// The fault of `ends`; an external fault if the disk stays unmounted.
     pub(crate) fn wait_for_model_disk(
         &self,
         job: &Job,

@@ -1,9 +1,9 @@
-//! The checkpoint that a run goes on from, and the damaged checkpoints that it passes over.
+//! The checkpoint that a run continues from, and the damaged checkpoints that it passes over.
 
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
-/// The checkpoint that the attempts of a run go on from.
+/// The checkpoint that the attempts of a run continue from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OriginCheckpoint {

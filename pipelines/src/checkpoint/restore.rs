@@ -1,4 +1,4 @@
-//! Going on from a checkpoint. Everything here blocks on the store.
+//! Continuing from a checkpoint. Everything here blocks on the store.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::fault::model_fault;
 use crate::model_folder::FileEntry;
 use crate::retries::Retries;
 
-/// What a trainer goes on from.
+/// What a trainer continues from.
 #[derive(Default)]
 pub(crate) struct Restored {
     pub(crate) position: TrainPosition,
@@ -61,9 +61,11 @@ fn open(
     let options = &job.checkpoint;
     let Some(to) = &options.to else {
         let flag = match (resume, &options.from) {
-            (true, _) => "--resume goes on from a checkpoint, but the job has none: set checkpoint.to to their folder",
+            (true, _) => {
+                "--resume continues from a checkpoint, but the job has none: set checkpoint.to to their folder"
+            }
             (_, Some(_)) => {
-                "a run that goes on from a checkpoint of another folder (checkpoint.from, --resume-from) makes its own: set \
+                "a run that continues from a checkpoint of another folder (checkpoint.from, --resume-from) makes its own: set \
                  checkpoint.to to their folder"
             }
             _ => return Ok(None),
@@ -78,7 +80,7 @@ fn open(
         && is_in(&own, &other)
     {
         return Err(Fault::user(format!(
-            "checkpoint.from and checkpoint.to are both {to}: --resume goes on from the newest checkpoint there; to go on from \
+            "checkpoint.from and checkpoint.to are both {to}: --resume continues from the newest checkpoint there; to continue from \
              another one, name a new folder for the run's own (checkpoint.to), so that those of the earlier run stay"
         ))
         .kind(FaultKind::InvalidJob));
@@ -86,12 +88,12 @@ fn open(
     match folder.numbers()?.last() {
         Some(newest) if !resume && from.is_some() => Err(Fault::user(format!(
             "{to} has checkpoints of an earlier run, the newest is number {newest}: name another folder (checkpoint.to) for the \
-             run that goes on from {}, or add --resume to go on from number {newest} instead",
+             run that continues from {}, or add --resume to continue from number {newest} instead",
             from.map(|from| from.to_string()).unwrap_or_default()
         ))
         .kind(FaultKind::InvalidJob)),
         Some(newest) if !resume => Err(Fault::user(format!(
-            "{to} has checkpoints of an earlier run, the newest is number {newest}: add --resume to go on from it, or name \
+            "{to} has checkpoints of an earlier run, the newest is number {newest}: add --resume to continue from it, or name \
              another folder (checkpoint.to)"
         ))
         .kind(FaultKind::InvalidJob)),
@@ -99,7 +101,7 @@ fn open(
     }
 }
 
-/// A checkpoint to go on from, and the folder that has it.
+/// A checkpoint to continue from, and the folder that has it.
 pub(crate) struct Found {
     pub(crate) folder: CheckpointFolder,
     pub(crate) manifest: CheckpointManifest,
@@ -113,7 +115,9 @@ impl Found {
         let folder = match (at.elsewhere, to, from) {
             (true, _, Some(from)) => NamedCheckpoint::open(from, context)?.folder,
             (false, Some(to), _) => CheckpointFolder::open(to, context)?,
-            _ => return Err(Fault::internal("the run goes on from a checkpoint, and its job names no folder of any")),
+            _ => {
+                return Err(Fault::internal("the run continues from a checkpoint, and its job names no folder of any"));
+            }
         };
         let unreadable = |e| Fault::internal("the coordinator has sent a manifest that is none").because(e);
         let manifest = match known {
@@ -123,7 +127,7 @@ impl Found {
         Ok(Self { folder, manifest, at }.of_this_run())
     }
 
-    /// A run that goes on from the checkpoint of another run is a run of its own: neither may write into the other's folder.
+    /// A run that continues from the checkpoint of another run is a run of its own: neither may write into the other's folder.
     fn of_this_run(mut self) -> Self {
         if self.at.elsewhere {
             self.manifest.position.run = 0;
@@ -132,7 +136,7 @@ impl Found {
     }
 }
 
-/// As [`find`], for a run in one process. If its checkpoints are away, waits for them for `output.retry_for`.
+/// As [`find`], for a run in one process. If its checkpoints cannot be reached, waits for them for `output.retry_for`.
 pub(crate) fn find_alone(
     job: &Job,
     resume: bool,
@@ -142,19 +146,19 @@ pub(crate) fn find_alone(
     waiting(job.output.retry_for.0, &|| false).run(|| find(job, resume, false, damaged, context))
 }
 
-/// The waits for checkpoints that are away, until `gives_up` returns true.
+/// The waits for checkpoints that cannot be reached, until `gives_up` returns true.
 pub(crate) fn waiting(timeout: Duration, gives_up: &dyn Fn() -> bool) -> Retries<'_> {
     Retries { not_yet: "the run waits for its checkpoints", timeout, passes: &are_away, gives_up }
 }
 
-/// Whether checkpoints could not be found because their disk is away.
+/// Whether checkpoints could not be found because their disk is not mounted.
 pub(crate) fn are_away(fault: &Fault) -> bool {
     fault.kind == FaultKind::Unsaved
 }
 
-/// The folder of the job's checkpoints, and the checkpoint to go on from: the newest there, else the one at `checkpoint.from`. `None`: the
-/// job has no checkpoints. Does not read the files of the checkpoint. If the caller finds one damaged, it adds the checkpoint to `damaged`,
-/// drops what it has read, and calls this again. `made`: the run has made checkpoints, so it does not begin without one.
+/// The folder of the job's checkpoints, and the checkpoint to continue from: the newest there, else the one at `checkpoint.from`. `None`:
+/// the job has no checkpoints. Does not read the files of the checkpoint. If the caller finds one damaged, it adds the checkpoint to
+/// `damaged`, drops what it has read, and calls this again. `made`: the run has made checkpoints, so it does not begin without one.
 ///
 /// # Errors
 /// As [`check_checkpoints`]. A user fault if the checkpoint is of another job, or all are damaged. An external fault of the kind
@@ -203,7 +207,7 @@ pub(crate) fn find(
     let Found { folder, manifest, .. } = &mut found;
     manifest.check_job(job)?;
     let rows = commas(manifest.rows_trained());
-    tracing::info!("goes on from checkpoint {} in {}: {rows} rows are trained on", manifest.number, folder.folder);
+    tracing::info!("continues from checkpoint {} in {}: {rows} rows are trained on", manifest.number, folder.folder);
     if let Some(why) = manifest.drop_other_evaluations(job)
         && job.evaluation.every.is_some()
     {
@@ -247,7 +251,7 @@ pub(crate) fn load_rows(
     table_rows::load(&folder.folder, layers, table)
 }
 
-/// What a trainer goes on from, without the rows of tables. `dense`: the role that holds the dense parameters.
+/// What a trainer continues from, without the rows of tables. `dense`: the role that holds the dense parameters.
 pub(crate) fn load_trainer(
     folder: &CheckpointFolder,
     manifest: CheckpointManifest,

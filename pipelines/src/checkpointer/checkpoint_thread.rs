@@ -74,8 +74,8 @@ impl Checkpoints {
     /// cannot be written: the run must then end as one without checkpoints.
     pub(crate) fn start(mut self, control: Control, without_checkpoint: DrainWithout) -> Checkpointer {
         let (newest, (alive, ended)) = (Arc::<Newest>::default(), channel());
-        let (folder, evaluations) = (self.folder.folder.to_string(), self.evaluations.clone());
-        let drain = Drain::new(&self.job, folder, without_checkpoint, control.clone(), evaluations);
+        let (folder, is_evaluating) = (self.folder.folder.to_string(), Arc::clone(&self.is_evaluating));
+        let drain = Drain::new(&self.job, folder, without_checkpoint, control.clone(), is_evaluating);
         self.folder.folder = self.folder.folder.counted_by(drain.written());
         if let Shards::InPs(ps) = self.cut_point.shards() {
             ps.counted_by(drain.written());

@@ -92,8 +92,8 @@ struct State {
 }
 
 impl CutPoint {
-    /// The cut point of a trainer that goes on from `position` and counts its steps in `progress`. `trainers`: set if there may be others.
-    /// The returned receiver gets the cuts of a single trainer.
+    /// The cut point of a trainer that continues from `position` and counts its steps in `progress`. `trainers`: set if there may be
+    /// others. The returned receiver gets the cuts of a single trainer.
     pub(crate) fn new(
         position: TrainPosition,
         order: BatchOrder,

@@ -9,8 +9,6 @@ use std::time::{Duration, Instant};
 use forebay_actors::{Control, Fault, FaultKind};
 use forebay_job::{Job, RunEnd};
 
-use crate::evaluations::Evaluations;
-
 /// How often the thread checks whether the store takes bytes.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -19,6 +17,9 @@ const PATIENCE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_
 
 /// Drains a run as one without checkpoints. Returns at once.
 pub(crate) type DrainWithout = Box<dyn Fn() + Send + Sync>;
+
+/// Whether the model is being evaluated.
+pub(crate) type IsEvaluating = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// The drain of one run.
 pub(super) struct Drain {
@@ -29,8 +30,7 @@ pub(super) struct Drain {
     /// The model of the drained run is saved if there is no checkpoint.
     saves_model: bool,
     patience: Duration,
-    /// Set if the model is evaluated while it is trained. The trainers may stop for the last checkpoint only after an evaluation.
-    evaluations: Option<Arc<Evaluations>>,
+    is_evaluating: IsEvaluating,
     asked: AtomicBool,
     /// Set while the thread of the checkpoints waits for the store.
     waits_for_store: AtomicBool,
@@ -48,7 +48,7 @@ impl Drain {
         folder: String,
         without_checkpoint: DrainWithout,
         control: Control,
-        evaluations: Option<Arc<Evaluations>>,
+        is_evaluating: IsEvaluating,
     ) -> Self {
         Self {
             control,
@@ -56,7 +56,7 @@ impl Drain {
             folder,
             saves_model: job.output.folder(RunEnd::Drained).is_some(),
             patience: job.output.retry_for.0.clamp(PATIENCE.0, PATIENCE.1),
-            evaluations,
+            is_evaluating,
             asked: AtomicBool::default(),
             waits_for_store: AtomicBool::default(),
             written: Arc::default(),
@@ -101,7 +101,7 @@ impl Drain {
         let (mut before, mut since) = (0, Instant::now());
         while !self.control.killed() && !self.control.ended() {
             let now = self.written.load(Ordering::SeqCst);
-            let evaluates = self.evaluations.as_ref().is_some_and(|evaluations| evaluations.is_under_way());
+            let evaluates = (self.is_evaluating)();
             if now != before || evaluates || !self.waits_for_store.load(Ordering::SeqCst) {
                 (before, since) = (now, Instant::now());
             } else if since.elapsed() >= self.patience {
@@ -114,13 +114,13 @@ impl Drain {
 
     /// The run ends without its last checkpoint, because of `fault`.
     pub(super) fn give_up(&self, fault: Fault) {
-        // In a cluster the run may have begun a new attempt, which ends with the checkpoint that it goes on from.
+        // In a cluster the run may have begun a new attempt, which ends with the checkpoint that it continues from.
         if self.control.killed() {
             return tracing::debug!("the run has ended before its last checkpoint: {fault}");
         }
         if !self.saves_model {
             let lost = "the last checkpoint failed, and the job saves no model of a drained run: what was trained on since the checkpoint \
-                        before is lost, and --resume goes on from that one or begins anew";
+                        before is lost, and --resume continues from that one or starts again from row 0";
             // The run was asked to shut down, so nothing must start it again.
             return self.control.kill(Fault::external(lost).because(fault).kind(FaultKind::Unsaved));
         }

@@ -90,7 +90,7 @@ mod tests {
         KeptFile { write: Some(Arc::new(write)), under_way: None }
     }
 
-    /// A bug: a trainer whose store hung stood still for ever, and with it the run.
+    /// A bug: a trainer whose store hung stood still forever, and with it the run.
     #[tokio::test]
     async fn a_trainer_may_stop_waiting_for_a_store_that_hangs_and_no_second_thread_hangs() {
         let (take, takes) = channel();

@@ -1,4 +1,4 @@
-//! The checkpoint of a whole run, made when its model could not be saved. A run that goes on from it only has to save the model.
+//! The checkpoint of a whole run, made when its model could not be saved. A run that continues from it only has to save the model.
 
 use std::collections::BTreeMap;
 

@@ -12,13 +12,13 @@ use futures::executor::block_on;
 
 use super::cut::{Cut, CutPoint, Kept, Shards};
 use super::cut_client::CutLeader;
+use super::drain::IsEvaluating;
 use crate::checkpoint::author::Author;
 use crate::checkpoint::{
     CheckpointFolder, CheckpointManifest, CutPlan, MadeCheckpoints, TableLayer, TableLayers, dense_state, file_name,
     kept_gradients, metrics_file, table_rows,
 };
 use crate::columns::run_types::{RowTypes, RunTypes};
-use crate::evaluations::Evaluations;
 use crate::model_folder::FileEntry;
 
 /// What the checkpoints of one run need. `start` begins to make them.
@@ -31,8 +31,10 @@ pub(crate) struct Checkpoints {
     pub(crate) cuts: Receiver<Result<Cut, Fault>>,
     /// Set if there are other trainers: then cuts are made through it and not at barriers.
     pub(crate) leader: Option<CutLeader>,
-    /// Set if the model is evaluated while it is trained.
-    pub(crate) evaluations: Option<Arc<Evaluations>>,
+    /// Receives each manifest once it is published.
+    pub(crate) published: Box<dyn Fn(&CheckpointManifest) + Send>,
+    /// Whether the model is being evaluated: trainers stop for a checkpoint only after that.
+    pub(crate) is_evaluating: IsEvaluating,
     /// The types of the feature columns.
     pub(crate) types: RunTypes,
     /// `output.model`.
@@ -140,9 +142,7 @@ impl CheckpointWriter {
         // From here on, the manifest may exist in spite of a fault.
         self.failed = None;
         folder.publish(&manifest)?;
-        if let Some(evaluations) = &to.evaluations {
-            evaluations.checkpointed(&manifest.position.evaluations);
-        }
+        (to.published)(&manifest);
         // The next incremental checkpoint builds on these layers even if `keep` fails: a shard that keeps its snapshot then gives only
         // later changes, and a shard that does not gives these rows again.
         self.layers = layers;

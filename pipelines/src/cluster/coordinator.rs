@@ -74,7 +74,7 @@ impl Coordinator {
         self
     }
 
-    /// Finds what the attempt goes on from, if that is not known. Blocks on the store of the checkpoints. Without `resume`, the
+    /// Finds what the attempt continues from, if that is not known. Blocks on the store of the checkpoints. Without `resume`, the
     /// first attempt of this process needs a folder without checkpoints. If the run has made checkpoints, and none is there, waits for them
     /// for `output.retry_for`, or until `stop` returns true or the run has failed; then there is no origin.
     ///
@@ -134,7 +134,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether it is not known yet what the attempt goes on from, and the run has not ended.
+    /// Whether it is not known yet what the attempt continues from, and the run has not ended.
     pub(super) fn lacks_origin(&self) -> bool {
         let state = self.state.lock();
         let has_ended = matches!(state.status().phase, RunPhase::Over | RunPhase::Failed(_));
@@ -268,7 +268,7 @@ impl Coordinator {
         }
     }
 
-    /// Checks for missing and silent members a few times a second, for ever.
+    /// Checks for missing and silent members a few times a second, forever.
     pub(super) async fn tick(self) {
         loop {
             tokio::time::sleep(TICK).await;
@@ -320,9 +320,9 @@ impl Handler for Coordinator {
         vec![
             action("status", "the status of the run, as JSON, for any caller"),
             action("alive", "a process runs, whether it has joined or not"),
-            action("plan", "a process has started and asks what it goes on from"),
+            action("plan", "a process has started and asks what it continues from"),
             action("join", "a process is ready to take part"),
-            action("cannot_start", "a process cannot load what it is to go on from"),
+            action("cannot_start", "a process cannot load what it is to continue from"),
             action("heartbeat", "a member is alive"),
             action("meters", "a member sends its meters, and the first trainer gets those of all"),
             action("timeline", "a member sends what its stages did when"),

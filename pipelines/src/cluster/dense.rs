@@ -117,7 +117,7 @@ pub(crate) fn restore(
 
 /// Puts the values of a model, and the state of their optimizer if the model has it, into the block of the ps process of this
 /// rank. Blocks on the store.
-pub(crate) fn go_on_from(
+pub(crate) fn continue_from(
     block: &dense::DenseBlock,
     job: &Job,
     context: &Context,

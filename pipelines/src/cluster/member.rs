@@ -84,9 +84,9 @@ fn heartbeat_interval(lease: Duration) -> Duration {
 }
 
 impl Member {
-    /// Asks the coordinator what this process goes on from, until the coordinator knows. Returns the attempt and the checkpoint, in a run
+    /// Asks the coordinator what this process continues from, until the coordinator knows. Returns the attempt and the checkpoint, in a run
     /// that is under way with the checkpoint's manifest as JSON. Waits for a coordinator that has never answered, because it may be started
-    /// later. While the coordinator is away, asks `over` whether the run has ended.
+    /// later. While the coordinator cannot be reached, asks `over` whether the run has ended.
     ///
     /// # Errors
     /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token. The coordinator has
@@ -122,10 +122,10 @@ impl Member {
         }
     }
 
-    /// Reports that this process cannot load what the attempt goes on from because of `fault`, unless `fault` may pass. The run then fails,
-    /// or begins anew from an older checkpoint. Returns the fault to end with. Its kind is [`FaultKind::RolledBack`] if this process must
-    /// ask for a plan again: after damage, even if the report did not arrive, because the coordinator's server is away for a moment
-    /// whenever an attempt begins.
+    /// Reports that this process cannot load what the attempt continues from because of `fault`, unless `fault` may pass. The run then
+    /// fails, or begins a new attempt from an older checkpoint. Returns the fault to end with. Its kind is [`FaultKind::RolledBack`] if
+    /// this process must ask for a plan again: after damage, even if the report did not arrive, because the coordinator's server cannot be
+    /// reached for a moment whenever an attempt begins.
     pub(crate) async fn cannot_start(peer: &Peer, role: Role, rank: u32, attempt: u64, fault: Fault) -> Fault {
         if fault.domain == Domain::External {
             return fault;
@@ -223,7 +223,7 @@ impl Member {
         };
         tokio::select! {
             started = self.wait_until(|status| status.phase != RunPhase::Gathering) => started,
-            () = log_missing => unreachable!("it loops for ever"),
+            () = log_missing => unreachable!("it loops forever"),
         }
     }
 

@@ -34,7 +34,7 @@ impl std::fmt::Display for MemberId {
     }
 }
 
-/// The body of `alive`: a process runs, joined or not; of `plan`: it asks what it goes on from; and of `gone`: it ends before it joins.
+/// The body of `alive`: a process runs, joined or not; of `plan`: it asks what it continues from; and of `gone`: it ends before it joins.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProcessRequest {
@@ -110,7 +110,7 @@ pub(crate) struct JoinRequest {
     pub(crate) sampled_settings: SampledSettings,
 }
 
-/// `cannot_start`: a process cannot load what the attempt goes on from.
+/// `cannot_start`: a process cannot load what the attempt continues from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CannotStartRequest {
@@ -173,7 +173,7 @@ pub(crate) struct LeaveRequest {
 /// The reply to `heartbeat` and `status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunStatus {
-    /// The attempt of the run. It changes when the coordinator is started again, and when the run begins anew because a member
+    /// The attempt of the run. It changes when the coordinator is started again, and when the run begins a new attempt because a member
     /// was lost together with parameters. All members then join again.
     pub attempt: u64,
     /// A number of this start of the coordinator, which all its attempts have and no other start.

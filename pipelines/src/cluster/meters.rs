@@ -367,7 +367,7 @@ mod tests {
         assert_eq!(names(&all), [("trainer 1", 2), ("trainer 1", 5)]);
         let mut next = request(Role::Trainer, 0, 6);
         next.member.attempt = 8;
-        assert!(book.record(next, &PLACES).unwrap().others.is_empty(), "another attempt begins anew");
+        assert!(book.record(next, &PLACES).unwrap().others.is_empty(), "another attempt starts without them");
     }
 
     #[test]

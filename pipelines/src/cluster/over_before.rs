@@ -21,8 +21,8 @@ pub(super) fn run_over(why: impl Into<String>) -> Fault {
 }
 
 /// How the run of a job has ended, for people, if the folder of its checkpoints says that it has, and not longer than
-/// `placement.timeout_seconds` ago: then a run that goes on from there has nothing to do. A folder that cannot be read says nothing. Blocks
-/// on the store.
+/// `placement.timeout_seconds` ago: then a run that continues from there has nothing to do. A folder that cannot be read says nothing.
+/// Blocks on the store.
 pub fn ended_before(job: &Job, context: &Context) -> Option<String> {
     let run = finished(job, &job_digest(job), context).unwrap_or_else(|fault| {
         tracing::debug!("it is not known whether the run has ended: {fault}");
@@ -33,13 +33,13 @@ pub fn ended_before(job: &Job, context: &Context) -> Option<String> {
 
 /// Looks into the folder of the checkpoints.
 pub(super) struct OverBefore {
-    /// `None`: the process may not go on from a checkpoint.
+    /// `None`: the process may not continue from a checkpoint.
     run: Option<(Job, Context)>,
     looked: Mutex<Option<Instant>>,
 }
 
 impl OverBefore {
-    /// `resume`: the process may go on from a checkpoint, so it may be one that was started again.
+    /// `resume`: the process may continue from a checkpoint, so it may be one that was started again.
     pub(super) fn new(job: &Job, resume: bool, context: &Context) -> Self {
         let may_be = resume && job.checkpoint.to.is_some();
         Self { run: may_be.then(|| (job.clone(), context.clone())), looked: Mutex::default() }

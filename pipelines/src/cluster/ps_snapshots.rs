@@ -181,7 +181,7 @@ mod tests {
         }
     }
 
-    /// A bug: a run that was to end waited for ever for a ps whose store hung.
+    /// A bug: a run that was to end waited forever for a ps whose store hung.
     #[test]
     fn a_trainer_sees_what_the_store_of_a_ps_takes_and_waits_for_it_until_the_run_gives_up() {
         let (io, asked, taken) = (IoRuntime::new("test", 1), Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());

@@ -12,7 +12,7 @@ use super::members::Role;
 /// A host that refuses connections does so within this time.
 const REFUSED_WITHIN: Duration = Duration::from_millis(500);
 
-/// Tells a coordinator that has ended from one that is away for a moment: its host refuses connections for long.
+/// Tells a coordinator that has ended from one that cannot be reached for a moment: its host refuses connections for long.
 pub(super) struct Refusals {
     /// A coordinator whose host refuses connections for this long has ended. `None`: the process waits until the coordinator is started
     /// again.

@@ -68,7 +68,7 @@ struct Settings {
     timeout: Duration,
 }
 
-/// What an attempt goes on from; the default is the start of the run.
+/// What an attempt continues from; the default is the start of the run.
 #[derive(Default)]
 pub(super) struct Origin {
     pub(super) checkpoint: Option<OriginCheckpoint>,
@@ -87,9 +87,9 @@ pub(super) struct RunState {
     attempt: u64,
     /// See [`RunStatus::start`].
     start: u64,
-    /// What the attempt goes on from. `None`: not known yet.
+    /// What the attempt continues from. `None`: not known yet.
     origin: Option<Origin>,
-    /// Checkpoints that a process could not load: no attempt goes on from them.
+    /// Checkpoints that a process could not load: no attempt continues from them.
     damaged: Arc<DamagedCheckpoints>,
     members: Members,
     /// What the first trainer of the first attempt decided. All later attempts have the same.
@@ -273,7 +273,7 @@ impl RunState {
     /// second lease would leave the windows of the first one unread.
     ///
     /// # Errors
-    /// As [`lease_anew`](Self::lease_anew).
+    /// As [`lease_again`](Self::lease_again).
     pub(super) fn lease(&mut self, request: LeaseRequest, now: Instant) -> Result<LeaseReply, Fault> {
         let (MemberId { rank, incarnation, .. }, number) = (request.member, request.number);
         self.heartbeat(request.member, now)?;
@@ -287,7 +287,7 @@ impl RunState {
             Some((of, last, _)) if *of == incarnation && number < *last => return Ok(LeaseReply::Wait),
             _ => {}
         }
-        let reply = self.lease_anew(request, now)?;
+        let reply = self.lease_again(request, now)?;
         self.lease_replies.insert(rank, (incarnation, number, reply.clone()));
         Ok(reply)
     }
@@ -296,7 +296,7 @@ impl RunState {
     ///
     /// # Errors
     /// A user fault if the reader finds other data than the first reader found; the run's failure if it has failed.
-    fn lease_anew(&mut self, request: LeaseRequest, now: Instant) -> Result<LeaseReply, Fault> {
+    fn lease_again(&mut self, request: LeaseRequest, now: Instant) -> Result<LeaseReply, Fault> {
         let LeaseRequest { member, data, returned_only, .. } = request;
         self.heartbeat(member, now)?;
         match &self.phase {
@@ -399,8 +399,8 @@ impl RunState {
     }
 
     /// Readers begin no more windows. When the windows that they have begun are done, the run is finished. A run with checkpoints goes on
-    /// until its first trainer ends it with a last checkpoint, or says that this checkpoint cannot be written. A run that begins anew
-    /// before that ends at once. The request counts, too, if the member has not joined the newest attempt yet.
+    /// until its first trainer ends it with a last checkpoint, or says that this checkpoint cannot be written. A run that begins a new
+    /// attempt before that ends at once. The request counts, too, if the member has not joined the newest attempt yet.
     pub(super) fn drain(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         if self.is_current(&member) {
             self.heartbeat(member, now)?;
@@ -508,9 +508,9 @@ impl RunState {
     fn end_drained(&mut self) {
         let message = match self.origin.as_ref().map(|origin| origin.checkpoint) {
             // The coordinator still looks for it.
-            None => "stopped; --resume goes on from the newest checkpoint, if there is one".to_owned(),
+            None => "stopped; --resume continues from the newest checkpoint, if there is one".to_owned(),
             Some(Some(OriginCheckpoint { number, .. })) => {
-                format!("stopped; --resume goes on from checkpoint {number}, and trains on the rows after it again")
+                format!("stopped; --resume continues from checkpoint {number}, and trains on the rows after it again")
             }
             Some(None) => {
                 let first = if self.settings.checkpoints { "checkpoint" } else { "batch" };

@@ -1,7 +1,8 @@
 //! A process joins a run: its role, rank and addresses ([`ProcessConfig`]), and its membership with server and connections
-//! ([`ClusterSession`]). `session/ending.rs` ends it.
+//! ([`ClusterSession`]). `session/joining.rs` begins it, `session/ending.rs` ends it.
 
 mod ending;
+mod joining;
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -10,9 +11,7 @@ use std::time::Duration;
 
 use forebay_actors::{Control, Fault, FaultKind, IoRuntime};
 use forebay_job::Job;
-use forebay_net::{
-    Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, SecurityFiles, Server, raise_descriptor_limit,
-};
+use forebay_net::{Dialer, Health, Peer, Retry, SecurityFiles, Server};
 use forebay_ps::{TableClient, TableConfig, remote};
 use futures::FutureExt as _;
 use tokio_util::task::AbortOnDropHandle;
@@ -20,23 +19,16 @@ use tokio_util::task::AbortOnDropHandle;
 use super::TICK;
 use super::coordinator::Coordinator;
 use super::departure::Departure;
-use super::listen::listen;
-use super::member::{Member, send_signs_of_life};
+use super::member::Member;
 use super::members::{self, Role};
-use super::messages::{Failure, JoinRequest, ProcessRequest, RunPhase, RunStatus, job_digest};
-use super::over_before::OverBefore;
+use super::messages::{RunPhase, RunStatus};
 use super::ps_snapshots::PsSnapshots;
-use super::start_state::StartState;
 use super::timelines::{self, ProcessTimeline};
 use crate::checkpoint::MadeCheckpoints;
 use crate::columns::sampled_settings::SampledSettings;
-use crate::context::Context;
 
 /// The coordinator's default port.
 pub const DEFAULT_PORT: u16 = 7600;
-
-/// A process that was asked to shut down, and took part in an earlier attempt, asks for this long how the run has ended.
-const END_OF_THE_RUN: Duration = Duration::from_secs(3);
 
 /// A process that does not reach a ps or a trainer goes on trying for this long after the process, or the run, was asked to shut down.
 pub(crate) const UNREACHED: Duration = Duration::from_secs(5);
@@ -58,7 +50,7 @@ pub struct ProcessConfig {
     pub run: String,
     /// TLS and token.
     pub security: SecurityFiles,
-    /// Whether the run may go on from the newest checkpoint in `checkpoint.to`, as the coordinator asks; and whether this process may be
+    /// Whether the run may continue from the newest checkpoint in `checkpoint.to`, as the coordinator asks; and whether this process may be
     /// one that was killed after the end of the run.
     pub resume: bool,
     /// Whether the run was asked to drain before this process was started. Only the coordinator asks.
@@ -135,7 +127,7 @@ impl ClusterProcess {
         told((self.stop)(), members::name((self.config.role, self.config.rank)))
     }
 
-    /// Runs `attempt`, and again each time that the run begins anew. `attempt` joins the run and takes part until it is over.
+    /// Runs `attempt`, and again each time that the run begins a new attempt. `attempt` joins the run and takes part until it is over.
     ///
     /// # Errors
     /// What `attempt` returns, unless its kind is [`FaultKind::RolledBack`]. The kind [`FaultKind::RunOver`] says that the run has ended
@@ -179,14 +171,6 @@ async fn asked_to_shut_down(stop: impl Fn() -> bool, grace: Duration) {
     }
 }
 
-/// Returns when the run begins anew, if the coordinator is in this process, which then finds what the attempt goes on from.
-async fn begins_anew(coordinator: Option<&Coordinator>, stop: impl Fn() -> bool) {
-    let Some(coordinator) = coordinator else { return std::future::pending().await };
-    while stop() || !coordinator.lacks_origin() {
-        tokio::time::sleep(TICK).await;
-    }
-}
-
 async fn ask_to_drain(member: Member) {
     if let Err(fault) = member.drain().await {
         tracing::warn!(%fault, "the coordinator could not be asked to drain the run");
@@ -203,123 +187,6 @@ fn ended_before_the_run(member: impl Display) -> Fault {
 }
 
 impl ClusterSession {
-    /// Starts a server for `handlers` (none without handlers), calls `load` with the checkpoint or the model that the run goes on from (not
-    /// in a reader), and joins. `load` returns what a sample of the rows decides, if this is the first trainer. Waits for the coordinator.
-    ///
-    /// # Errors
-    /// What `load` returns; the coordinator does not answer or refuses. A fault of the kind [`FaultKind::RolledBack`] if the run
-    /// began a new attempt meanwhile, and of the kind [`FaultKind::RunOver`] if it has ended with its model.
-    pub(crate) fn join(
-        context: &Context,
-        cluster_process: &ClusterProcess,
-        job: &Job,
-        mut handlers: Vec<Arc<dyn Handler>>,
-        load: impl FnOnce(Option<StartState>) -> Result<SampledSettings, Fault>,
-    ) -> Result<Self, Fault> {
-        let io = &context.io;
-        let process = &cluster_process.config;
-        let placement = &job.placement;
-        // Sockets to and from every other process, a few of each, and the files of the data.
-        raise_descriptor_limit(256 + 10 * (placement.readers + placement.ps + placement.trainers) as u64);
-        let security = Security::load(&process.security)?;
-        let limits = Limits { compression: placement.compress, ..Limits::default() };
-        let mut identity = Identity {
-            run: process.run.clone(),
-            role: format!("{} {}", process.role, process.rank),
-            incarnation: 0,
-            attempt: 0,
-        };
-        let begin = || Coordinator::new(job, boot()).draining(process.drains).with_checkpoints(process.has_checkpoints);
-        let coordinator = process.coordinates(job).then(|| cluster_process.coordinator.get_or_init(begin).clone());
-        if let Some(coordinator) = &coordinator {
-            handlers.push(Arc::new(coordinator.clone()));
-        }
-        let health = Health::new();
-        let again = cluster_process.has_joined_before();
-        let server = match handlers.is_empty() {
-            true => None,
-            false => {
-                let start = || {
-                    let (identity, handlers, health) = (identity.clone(), handlers.clone(), health.clone());
-                    Server::start(io, process.listen, &security, identity, &limits, handlers, health)
-                };
-                // If this process has listened there before, or a program chose the address, the address will be free again.
-                Some(io.block_on(listen(process.listen, again || process.supervised, start))?)
-            }
-        };
-        // From here on, an error stops the server before the address is listened at again.
-        let server = StoppedOnDrop { io: io.clone(), server };
-        let address = server.server.as_ref().map(|server| advertised(process, server.address()));
-        let ticks = coordinator.clone().map(|coordinator| AbortOnDropHandle::new(io.spawn(coordinator.tick())));
-        let at = match (&coordinator, &address) {
-            // The process calls its own server by the name in the certificate, as other processes do.
-            (Some(_), Some(address)) => address.clone(),
-            _ => process.coordinator.clone(),
-        };
-        if let Some(address) = &address {
-            tracing::info!(%address, "{} listens", identity.role);
-        }
-        // Before this process ends, the others hear why.
-        let after_others_know = |fault: Fault| {
-            if let Some(coordinator) = &coordinator {
-                io.block_on(coordinator.wait_until_others_notified(process.role, process.rank));
-            }
-            fault
-        };
-        let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
-        let (role, rank, nonce) = (process.role, process.rank, cluster_process.nonce);
-        let made = &cluster_process.made;
-        let this = ProcessRequest { role, rank, job: job_digest(job), nonce, made_under: made.under() };
-        // The signs of life go on through all attempts: the coordinator must not count a process that loads as hung or missing.
-        cluster_process.signs_of_life.get_or_init(|| {
-            let lease = Duration::from_secs_f64(placement.lease_seconds);
-            AbortOnDropHandle::new(io.spawn(send_signs_of_life(peer.clone(), this.clone(), made.clone(), lease)))
-        });
-        if let Some(coordinator) = &coordinator {
-            health.waiting("the newest checkpoint");
-            coordinator.find_origin(job, process.resume, &*cluster_process.stop, context).map_err(after_others_know)?;
-        }
-        health.waiting(format!("the coordinator at {at}"));
-        let over = OverBefore::new(job, process.resume, context);
-        // In a run that drains, the process learns at once how the run ends, and the coordinator learns that the process knows it.
-        let grace = if again { END_OF_THE_RUN } else { Duration::ZERO };
-        let planned = io.block_on(async {
-            tokio::select! {
-                planned = Member::plan(&peer, &this, job, &over) => planned,
-                () = begins_anew(coordinator.as_ref(), &*cluster_process.stop) => Err(Failure::rolled_back().fault()),
-                () = asked_to_shut_down(&*cluster_process.stop, grace) => {
-                    match &coordinator {
-                        Some(coordinator) => coordinator.drain_before_join(role, rank),
-                        None => Member::gone(&peer, &this).await,
-                    }
-                    Err(ended_before_the_run(format_args!("{role} {rank}")))
-                }
-            }
-        });
-        let (attempt, checkpoint) = planned.map_err(after_others_know)?;
-        let loaded = StartState::find(job, role, checkpoint, context).and_then(|start| {
-            if start.is_some() {
-                health.waiting("its part of a checkpoint or model");
-            }
-            load(start)
-        });
-        let cannot_start = |fault| io.block_on(Member::cannot_start(&peer, role, rank, attempt, fault));
-        let sampled_settings = loaded.map_err(cannot_start).map_err(after_others_know)?;
-        let join = JoinRequest { role, rank, address, attempt, job: job_digest(job), nonce, sampled_settings };
-        let joined = io.block_on(Member::join(peer, join, job));
-        let member = joined.map_err(after_others_know)?;
-        (identity.incarnation, identity.attempt) = (member.id().incarnation, attempt);
-        if let Some(server) = &server.server {
-            server.set_attempt(attempt);
-        }
-        let dialer = Dialer::new(io, &security, &identity, &limits)?;
-        health.ready();
-        let stop = Arc::clone(&cluster_process.stop);
-        let may_leave = process.may_leave(job);
-        let made = made.clone();
-        Ok(Self { io: io.clone(), member, dialer, server, _ticks: ticks, coordinator, made, health, stop, may_leave })
-    }
-
     /// Waits until all members have joined, and logs the names of those that have not.
     ///
     /// # Errors
@@ -488,20 +355,6 @@ impl Drop for StoppedOnDrop {
             self.io.block_on(server.stop(Duration::ZERO));
         }
     }
-}
-
-fn advertised(process: &ProcessConfig, bound: SocketAddr) -> String {
-    match &process.advertise {
-        Some(name) if name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => name.clone(),
-        Some(name) => format!("{name}:{}", bound.port()),
-        None => bound.to_string(),
-    }
-}
-
-/// A number that differs between starts of a process.
-fn boot() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    since.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(40)
 }
 
 #[cfg(test)]

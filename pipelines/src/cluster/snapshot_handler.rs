@@ -165,7 +165,7 @@ impl Handler for SnapshotHandler {
 mod tests {
     use super::*;
 
-    /// A bug: the snapshot counted as being written for ever, and the trainer kept asking.
+    /// A bug: the snapshot counted as being written forever, and the trainer kept asking.
     #[test]
     fn a_snapshot_whose_thread_ends_before_it_is_written_is_a_fault_and_the_next_one_may_begin() {
         let turns = Arc::<Mutex<Turns>>::default();

@@ -10,7 +10,7 @@ use crate::predecessor::Predecessor;
 
 /// What a process loads before it joins.
 pub(crate) enum StartState {
-    /// The checkpoint that the run goes on from.
+    /// The checkpoint that the run continues from.
     Checkpoint(CheckpointFolder, Box<CheckpointManifest>),
     /// The model at `train.from`.
     Model(Box<Predecessor>),

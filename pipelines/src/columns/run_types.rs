@@ -20,7 +20,7 @@ pub(crate) struct RunTypes(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     found: OnceLock<RowTypes>,
-    /// The types of the model that the run goes on from.
+    /// The types of the model that the run continues from.
     before: OnceLock<RowTypes>,
     /// The types of the rows of `data.eval`.
     eval: OnceLock<FileTypes>,
@@ -73,8 +73,8 @@ impl RowTypes {
 }
 
 impl RunTypes {
-    /// The run goes on from a model of these types. Called before it starts.
-    pub(crate) fn goes_on_from(&self, before: RowTypes) {
+    /// The run continues from a model of these types. Called before it starts.
+    pub(crate) fn continues_from(&self, before: RowTypes) {
         let _ = self.0.before.set(before);
     }
 
@@ -83,11 +83,11 @@ impl RunTypes {
         let _ = self.0.eval.set(eval);
     }
 
-    /// Rows of the run of `job` have these types: rows that it reads, or rows before the checkpoint that it goes on from.
+    /// Rows of the run of `job` have these types: rows that it reads, or rows before the checkpoint that it continues from.
     ///
     /// # Errors
-    /// A user fault that names a column. Its type differs from earlier rows or from the model that the run goes on from; or the statistics
-    /// of the job are of another transform; or the rows of `data.eval` cannot be read like these rows.
+    /// A user fault that names a column. Its type differs from earlier rows or from the model that the run continues from; or the
+    /// statistics of the job are of another transform; or the rows of `data.eval` cannot be read like these rows.
     pub(crate) fn add(&self, job: &Job, rows: RowTypes) -> Result<(), Fault> {
         let columns = &job.columns;
         rows.types.check_statistics(columns)?;
@@ -95,7 +95,7 @@ impl RunTypes {
             return found.types.check(columns, &rows.types);
         }
         if let (Some(before), Some(from)) = (self.0.before.get(), &job.train.from) {
-            let cannot = |fault: Fault| fault.context(format!("the run cannot go on from the model {from}"));
+            let cannot = |fault: Fault| fault.context(format!("the run cannot continue from the model {from}"));
             before.types.check(columns, &rows.types).map_err(cannot)?;
         }
         if let Some(eval) = self.0.eval.get() {
@@ -143,7 +143,7 @@ mod tests {
             lists: lists.iter().map(|&name| name.to_owned()).collect(),
         };
         let (known, types) = (ColumnType::Integer, RunTypes::default());
-        types.goes_on_from(rows(&[("a", known), ("b", known), ("c", known)], &["a", "b"]));
+        types.continues_from(rows(&[("a", known), ("b", known), ("c", known)], &["a", "b"]));
         assert!(types.get().is_none());
         types.add(&Job::default(), rows(&[("b", known), ("c", known), ("d", known)], &["d"])).unwrap();
         let found = types.get().unwrap();

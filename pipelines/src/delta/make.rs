@@ -104,7 +104,7 @@ impl Model {
 
 /// The hash of the rows `after`, where the rows of the keys `changed` have rounded values.
 fn hash_of_rounded(after: &SortedRows<'_>, changed: &[u64], columns: TableColumns<'_>) -> Result<RowsHash, Fault> {
-    let in_f32 = |fault: Fault| Fault::user(format!("{}; write the delta in f32", fault.message()));
+    let in_f32 = |fault: Fault| fault.followed_by("; write the delta in f32");
     let (mut hash, row_dim) = (after.hash, columns.row_dim());
     for from in (0..changed.len()).step_by(PAGE) {
         let page = after.page(changed, from, row_dim)?;

@@ -1,7 +1,7 @@
 //! The best model of a run so far: a model folder beside `output.model`, whole or not at all.
 //!
 //! There are two places for it, `.best-0` and `.best-1`. A better model goes to the place that the newest checkpoint does not need: a
-//! run that is killed and goes on from that checkpoint finds the model that was the best then. A run that has ended leaves its best
+//! run that is killed and continues from that checkpoint finds the model that was the best then. A run that has ended leaves its best
 //! model at `output.model` alone; if it goes on, that model is the best one until there is a better one. Everything here blocks on the
 //! store.
 

@@ -43,14 +43,14 @@ pub(crate) type AwaitEvaluation = Arc<dyn Fn(u64) -> BoxFuture<'static, Result<b
 
 /// Asks for an evaluation after these rows, of all trainers, and whole epochs. The look-up waits for the answer.
 pub(crate) struct EvaluationRequest {
-    pub(crate) rows: u64,
-    pub(crate) epochs: u32,
-    pub(crate) answer: oneshot::Sender<Result<(), Fault>>,
+    pub(super) rows: u64,
+    pub(super) epochs: u32,
+    pub(super) answer: oneshot::Sender<Result<(), Fault>>,
 }
 
 /// What the thread changes.
 pub(crate) struct EvaluationState {
-    pub(crate) job: Job,
+    job: Job,
     state: Mutex<EvaluationsState>,
     /// Set if the best model is kept. Locked while a model is saved, so that a checkpoint made meanwhile waits until it can say which model
     /// it needs. `state`, which is also read for the progress, is not locked then.
@@ -77,12 +77,12 @@ pub(crate) struct EvaluationsState {
     under_way: bool,
     /// Rows of the batches that were looked up, by all trainers that take their steps together.
     rows: u64,
-    pub(crate) stopped: bool,
+    pub(super) stopped: bool,
     /// The last point is after the last row, with all gradients applied.
     pub(crate) ended: bool,
     /// Set while a barrier for an evaluation is under way.
-    pub(crate) wants_dense: bool,
-    pub(crate) dense: Option<DenseCopy>,
+    pub(super) wants_dense: bool,
+    pub(super) dense: Option<DenseCopy>,
     /// The evaluations of this process at the best and at the last point, with the index of each.
     pub(crate) at_best: Option<(usize, Evaluation)>,
     pub(crate) at_last: Option<(usize, Evaluation)>,
@@ -122,7 +122,7 @@ impl EvaluationState {
     }
 
     /// Whether the run was asked to shut down.
-    pub(crate) fn asked_to_shut_down(&self) -> bool {
+    pub(super) fn asked_to_shut_down(&self) -> bool {
         self.asked_to_shut_down.load(Ordering::SeqCst)
     }
 
@@ -139,7 +139,7 @@ impl EvaluationState {
     }
 
     /// Whether this evaluation, after those that were added, reduces the learning rates.
-    pub(crate) fn reduces_lr(&self, point: &EvaluationPoint) -> bool {
+    pub(super) fn reduces_lr(&self, point: &EvaluationPoint) -> bool {
         stopping::reduces_lr_after(&self.job.evaluation, self.lock().points.iter().chain([point]))
     }
 
@@ -147,23 +147,23 @@ impl EvaluationState {
     ///
     /// # Errors
     /// As [`LearningRates::reduce`].
-    pub(crate) fn reduce_lr(&self, rates: &LearningRates) -> Result<(), Fault> {
+    pub(super) fn reduce_lr(&self, rates: &LearningRates) -> Result<(), Fault> {
         let reductions = stopping::lr_reductions(&self.job.evaluation, &self.lock().points);
         reductions.map_or(Ok(()), |reductions| rates.reduce(&reductions))
     }
 
     /// The evaluation that was due last is missed. The next one gets only one try.
-    pub(crate) fn miss(&self) {
+    pub(super) fn miss(&self) {
         self.lock().missed = true;
     }
 
     /// Whether the last evaluation was missed.
-    pub(crate) fn has_missed(&self) -> bool {
+    pub(super) fn has_missed(&self) -> bool {
         self.lock().missed
     }
 
     /// Whether the last best model could not be kept.
-    pub(crate) fn has_not_kept(&self) -> bool {
+    pub(super) fn has_not_kept(&self) -> bool {
         self.lock().not_kept
     }
 
@@ -171,7 +171,7 @@ impl EvaluationState {
     ///
     /// # Errors
     /// The fault of the disk or the store. The model does not count as there.
-    pub(crate) fn keep(&self, at: usize, model: &Model) -> Result<(), Fault> {
+    pub(super) fn keep(&self, at: usize, model: &Model) -> Result<(), Fault> {
         let (kept, there) = match self.best().as_mut() {
             Some(models) => (models.keep(at, model), models.held()),
             None => return Ok(()),
@@ -293,7 +293,7 @@ impl Evaluations {
     }
 
     /// Whether no more batches are trained on.
-    pub(crate) fn stopped(&self) -> bool {
+    pub(super) fn stopped(&self) -> bool {
         self.shared.lock().stopped
     }
 
@@ -413,7 +413,7 @@ mod tests {
 
     use super::*;
 
-    /// A bug: a run without a thread that evaluates waited for ever for its first evaluation.
+    /// A bug: a run without a thread that evaluates waited forever for its first evaluation.
     #[test]
     fn an_evaluation_that_no_thread_makes_is_a_fault() {
         let job = Job::from_toml("data.eval = 'rows'\nevaluation.every = { epochs = 1 }", &[]).unwrap();

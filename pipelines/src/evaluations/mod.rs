@@ -14,15 +14,17 @@
 //! While a batch is held, nothing changes the parameters, and scoring only reads them: the training is the same to the bit.
 //!
 //! Read in this order: `stopping.rs` (the rules, without IO), `evaluations.rs` (what the stages share), `learning_rates.rs`,
-//! `best_models.rs` (the folders). `training/evaluator.rs` is the thread, `scoring/followed_checkpoints.rs` evaluates checkpoints in a
-//! process beside the run.
+//! `best_models.rs` (the folders), `evaluator.rs` (the thread). `training/evaluated_run.rs` says what the thread gets of the run,
+//! `scoring/followed_checkpoints.rs` evaluates checkpoints in a process beside the run.
 
 mod best_models;
 #[allow(clippy::module_inception, reason = "the type that the module is about")]
-pub(crate) mod evaluations;
+mod evaluations;
+mod evaluator;
 mod learning_rates;
 pub(crate) mod stopping;
 
 pub(crate) use best_models::folders as best_folders;
-pub(crate) use evaluations::{AwaitEvaluation, Evaluations};
+pub(crate) use evaluations::{AwaitEvaluation, DenseCopy, Evaluations};
+pub(crate) use evaluator::{EvaluatedRun, Evaluator};
 pub(crate) use learning_rates::LearningRates;

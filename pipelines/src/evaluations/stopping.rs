@@ -1,6 +1,6 @@
 //! The rules of evaluations while a model is trained: when one is due, which is the best, when the learning rates are reduced, and when
-//! the training stops. They depend on the earlier evaluations alone, so that a run that goes on from a checkpoint decides as if it had not
-//! been stopped.
+//! the training stops. They depend on the earlier evaluations alone, so that a run that continues from a checkpoint decides as if it had
+//! not been stopped.
 
 use forebay_actors::Fault;
 use forebay_base::LrReductions;

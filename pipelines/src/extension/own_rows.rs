@@ -5,57 +5,51 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_actors::{Fault, Source, StageCx};
+use forebay_actors::Fault;
 use forebay_connectors::Rows;
 
-use super::leased_rows::NotedLeases;
+use super::noted_leases::NotedLeases;
 
 /// After this time without rows a source is warned of; the longest time between two warnings.
 const SILENT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(1800));
 
-/// A source of a program.
-pub(crate) struct OwnRows<S> {
+/// What a run knows of a source of a program.
+pub(crate) struct OwnRows {
     /// Its name in the registry.
     name: Option<String>,
-    source: S,
     leases: Option<Arc<NotedLeases>>,
 }
 
-impl<S: Source<Out = Rows>> OwnRows<S> {
+impl OwnRows {
     /// A source without a name.
-    pub(crate) fn unnamed(source: S) -> Self {
-        Self { name: None, source, leases: None }
+    pub(crate) fn unnamed() -> Self {
+        Self { name: None, leases: None }
     }
 
     /// A source with its name in the registry. Its rows are checked against its leases, if it has any.
-    pub(crate) fn named(name: String, source: S, leases: Option<Arc<NotedLeases>>) -> Self {
-        Self { name: Some(name), source, leases }
+    pub(crate) fn named(name: &str, leases: Option<Arc<NotedLeases>>) -> Self {
+        Self { name: Some(name.to_owned()), leases }
     }
-}
 
-impl<S: Source<Out = Rows>> Source for OwnRows<S> {
-    type Out = Rows;
-
-    fn describe(&self) -> String {
-        let described = self.source.describe();
+    /// What the log and the report call the source that describes itself so.
+    pub(crate) fn describe(&self, described: String) -> String {
         match &self.name {
             Some(name) => format!("{name}: {described}"),
             None => described,
         }
     }
 
-    fn total_rows(&self) -> Option<u64> {
-        self.source.total_rows()
-    }
-
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.source.open(cx).await
-    }
-
-    async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
-        let called = self.name.clone().unwrap_or_else(|| self.source.describe());
-        let leases = self.leases.as_deref();
-        let rows = warn_while_silent(|waited| silence(&called, leases, waited), self.source.next(cx)).await?;
+    /// Waits for the next rows of the source that describes itself so, and checks them. Cancel safe if `next` is.
+    ///
+    /// # Errors
+    /// That of `next`. The source breaks its leases.
+    pub(crate) async fn checked(
+        &self,
+        described: &str,
+        next: impl Future<Output = Result<Option<Rows>, Fault>>,
+    ) -> Result<Option<Rows>, Fault> {
+        let (called, leases) = (self.name.as_deref().unwrap_or(described), self.leases.as_deref());
+        let rows = warn_while_silent(|waited| silence(called, leases, waited), next).await?;
         if let Some(leases) = leases {
             rows.as_ref().map_or_else(|| leases.ended(), |rows| leases.returned(rows))?;
         }
@@ -65,10 +59,7 @@ impl<S: Source<Out = Rows>> Source for OwnRows<S> {
 
 /// Waits for the end of `next`, and warns again and again with what `silence` says of the time waited; `None`: there is nothing to say.
 /// Cancel safe if `next` is.
-pub(crate) async fn warn_while_silent<T>(
-    silence: impl Fn(Duration) -> Option<String>,
-    next: impl Future<Output = T>,
-) -> T {
+async fn warn_while_silent<T>(silence: impl Fn(Duration) -> Option<String>, next: impl Future<Output = T>) -> T {
     let (mut next, mut waited, mut wait) = (pin!(next), Duration::ZERO, SILENT.0);
     loop {
         if let Ok(rows) = tokio::time::timeout(wait, &mut next).await {

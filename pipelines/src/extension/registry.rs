@@ -12,7 +12,7 @@ use forebay_connectors::{Format, Leases, ReadOptions, Rows};
 use forebay_job::{Job, OwnStage};
 
 use super::drop_rows::DropRows;
-use super::leased_rows::NotedLeases;
+use super::noted_leases::NotedLeases;
 use super::own_model::OwnModel;
 use super::own_rows::OwnRows;
 use super::source_progress::{SourceProgress, Watched};
@@ -64,14 +64,18 @@ impl Read {
 
 /// Makes a source of a program with `make` when the flow starts. It has a thread of its own, because it may block.
 pub(crate) fn read_own<S: Source<Out = Rows>>(make: impl FnOnce() -> S + Send + 'static) -> Read {
-    read_from(Place::Own, make)
+    read_from(Place::Own, Some(OwnRows::unnamed()), make)
 }
 
-/// Makes a source with `make` when the flow starts.
-pub(crate) fn read_from<S: Source<Out = Rows>>(place: Place, make: impl FnOnce() -> S + Send + 'static) -> Read {
+/// Makes a source with `make` when the flow starts. `own`: it is one of a program.
+pub(crate) fn read_from<S: Source<Out = Rows>>(
+    place: Place,
+    own: Option<OwnRows>,
+    make: impl FnOnce() -> S + Send + 'static,
+) -> Read {
     let progress = SourceProgress::default();
     let noted = progress.clone();
-    let make = move || Watched { source: make(), progress: noted };
+    let make = move || Watched { source: make(), progress: noted, own };
     Read { begin: Box::new(move |topology| topology.source("read", place, make)), progress, format: None }
 }
 
@@ -251,8 +255,7 @@ impl Registry {
             let noted = |leases| Arc::new(NotedLeases::new(&own, leases, request.options.window_rows));
             let leases = request.leases.take().map(noted);
             request.leases = leases.clone().map(|leases| leases as Arc<dyn Leases>);
-            let name = own.clone();
-            read_own(move || OwnRows::named(name, make(request), leases))
+            read_from(Place::Own, Some(OwnRows::named(&own, leases)), move || make(request))
         });
         self.sources.insert(name.to_owned(), OwnSource { read, takes_leases });
     }

@@ -1,10 +1,12 @@
-//! How far a source has read: its epoch, and whether it reached the end of its rows.
+//! How far a source has read: its epoch, and whether it reached the end of its rows. The source that records it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::Rows;
+
+use super::own_rows::OwnRows;
 
 /// How far a source has read. Clones share it.
 ///
@@ -41,6 +43,8 @@ impl SourceProgress {
 pub(crate) struct Watched<S> {
     pub(crate) source: S,
     pub(crate) progress: SourceProgress,
+    /// `None`: a source of Forebay.
+    pub(crate) own: Option<OwnRows>,
 }
 
 impl<S: Source<Out = Rows>> Watched<S> {
@@ -53,7 +57,11 @@ impl<S: Source<Out = Rows>> Source for Watched<S> {
     type Out = Rows;
 
     fn describe(&self) -> String {
-        self.source.describe()
+        let described = self.source.describe();
+        match &self.own {
+            Some(own) => own.describe(described),
+            None => described,
+        }
     }
 
     fn total_rows(&self) -> Option<u64> {
@@ -67,7 +75,13 @@ impl<S: Source<Out = Rows>> Source for Watched<S> {
     }
 
     async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
-        let rows = self.source.next(cx).await?;
+        let rows = match &self.own {
+            Some(own) => {
+                let described = self.source.describe();
+                own.checked(&described, self.source.next(cx)).await?
+            }
+            None => self.source.next(cx).await?,
+        };
         self.note_total();
         match &rows {
             Some(rows) => self.progress.0.epoch.store(rows.lineage.epoch, Ordering::SeqCst),

@@ -83,7 +83,7 @@ impl Progress {
         self.0.lock().expect("no holder of this lock panics")
     }
 
-    /// The run goes on from a model at `train.from` with this many steps, which count on.
+    /// The run continues from a model at `train.from` with this many steps, which count on.
     pub(crate) fn has_predecessor_of(&self, steps: u64) {
         self.state().steps_of_predecessor = steps;
     }
@@ -94,8 +94,8 @@ impl Progress {
         (state.metrics.rows, state.metrics.steps, state.rows_before) = (rows, steps, rows);
     }
 
-    /// The run goes on from the metrics of an earlier process.
-    pub(crate) fn goes_on_from(&self, metrics: RunningMetrics) {
+    /// The run continues from the metrics of an earlier process.
+    pub(crate) fn continues_from(&self, metrics: RunningMetrics) {
         let mut state = self.state();
         state.rows_before = metrics.rows;
         state.metrics = metrics;
@@ -225,7 +225,7 @@ mod tests {
         let Snapshot { rows, rows_before, .. } = progress.snapshot();
         assert_eq!((rows, rows_before), (702, 700));
         let next = Progress::default();
-        next.goes_on_from(progress.metrics());
+        next.continues_from(progress.metrics());
         assert_eq!((next.snapshot().rows, next.snapshot().rows_before), (702, 702));
     }
 

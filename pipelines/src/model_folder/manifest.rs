@@ -169,14 +169,14 @@ impl Manifest {
     /// # Errors
     /// A user fault that names the manifest.
     pub(crate) fn check_job(&self, folder: &OpenFolder) -> Result<(), Fault> {
-        let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(MANIFEST)));
-        self.job.check_trained().map_err(|fault| wrong(format!("its job is wrong: {}", fault.message())))?;
+        let name = folder.name(MANIFEST);
+        self.job.check_trained().map_err(|fault| fault.context(format!("{name}: its job is wrong")))?;
         let Some(spec) = &self.spec else { return Ok(()) };
         let of_job = self.job.model_spec()?;
         match (spec.slots, spec.dense) == (of_job.slots, of_job.dense) {
             true => Ok(()),
-            false => Err(wrong(format!(
-                "its model has {} slots and {} dense features, and its job {} and {}",
+            false => Err(Fault::user(format!(
+                "{name}: its model has {} slots and {} dense features, and its job {} and {}",
                 spec.slots, spec.dense, of_job.slots, of_job.dense
             ))),
         }

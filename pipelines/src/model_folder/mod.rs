@@ -103,7 +103,7 @@ impl Model {
     /// shards. Blocks until all rows are in the table.
     ///
     /// The table has the state of optimizers if the folder has it (`output.state`). Otherwise it is
-    /// [only read](forebay_ps::start_read_only): it refuses pushes. A training goes on from a model folder by `train.from`.
+    /// [only read](forebay_ps::start_read_only): it refuses pushes. A training continues from a model folder by `train.from`.
     ///
     /// # Errors
     /// A user fault that names the file if the manifest is missing or of another format, or a file is missing or damaged. A
@@ -183,7 +183,7 @@ fn load(from: Folder, shards: usize, wanted: Wanted, context: &Context) -> Resul
 fn load_from(folder: &OpenFolder, shards: usize, wanted: Wanted, context: &Context) -> Result<Model, Fault> {
     let manifest = Manifest::read_in(folder)?;
     manifest.check_job(folder)?;
-    let needs = |fault: Fault| Fault::user(format!("cannot load {folder}: {}", fault.message()));
+    let needs = |fault: Fault| fault.context(format!("cannot load {folder}"));
     context.registry.check_to_score(&manifest.job).map_err(needs)?;
     let model = JobModel::of(&manifest.job, &context.registry)?;
     // Verify all checksums before reading rows, so that a damaged folder takes no memory.
@@ -198,7 +198,7 @@ fn load_from(folder: &OpenFolder, shards: usize, wanted: Wanted, context: &Conte
     model.check_parts(&entry.config).map_err(needs)?;
     let host = Host::start("ps")?;
     let start = if state { start_table } else { start_read_only };
-    let wrong = |e: Fault| Fault::user(format!("{}: {e}", folder.name(MANIFEST)));
+    let wrong = |fault: Fault| fault.context(folder.name(MANIFEST));
     let table = start(&host, entry.config.clone(), shards).map_err(wrong)?;
     for file in entry.all_files().filter(|file| state || file.absent.is_none()) {
         table_file::read(folder, file, state, &table)?;

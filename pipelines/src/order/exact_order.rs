@@ -72,7 +72,7 @@ impl ExactOrder {
         self.rank
     }
 
-    /// Goes on from a checkpoint with these gradients, before the first look-up.
+    /// Continues from a checkpoint with these gradients, before the first look-up.
     pub(crate) fn restore(&self, kept: Vec<GradBatch>) {
         let looked_up = kept.len() as u64;
         *self.state.lock() =

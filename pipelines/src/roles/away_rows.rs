@@ -1,4 +1,4 @@
-//! Rows that a run has read before, and that are away for a moment when a process of the run opens them again.
+//! Rows that a run has read before, and that cannot be read for a moment when a process of the run opens them again.
 
 use forebay_actors::Fault;
 use forebay_job::Job;
@@ -32,7 +32,7 @@ mod tests {
 
     use super::*;
 
-    /// A bug: the files were away while a reader was started again, and the whole run ended as if the job named no files.
+    /// A bug: the files could not be read while a reader was started again, and the whole run ended as if the job named no files.
     #[test]
     fn rows_that_were_there_are_waited_for() {
         let dir = tempfile::tempdir().unwrap();

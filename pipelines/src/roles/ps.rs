@@ -70,7 +70,7 @@ impl Ps {
             }
             Some(StartState::Model(predecessor)) => {
                 predecessor.load_rows(&table)?;
-                block.as_ref().map_or(Ok(()), |block| dense::go_on_from(block, job, context, rank, &predecessor))
+                block.as_ref().map_or(Ok(()), |block| dense::continue_from(block, job, context, rank, &predecessor))
             }
         };
         let session = ClusterSession::join(context, process, job, handlers, |start| {

@@ -83,7 +83,7 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     }
 }
 
-/// What the run begins with: the scales of the checkpoint or the model that it goes on from, else what a sample of the rows decides.
+/// What the run begins with: the scales of the checkpoint or the model that it continues from, else what a sample of the rows decides.
 fn sampled_settings(job: &Job, start: Option<&StartState>, context: &Context) -> Result<SampledSettings, Fault> {
     match start {
         Some(StartState::Checkpoint(_, manifest)) => {
@@ -114,8 +114,9 @@ fn without_first_rows(job: &Job, fault: Fault) -> Result<SampledSettings, Fault>
     Ok(SampledSettings::default())
 }
 
-/// Whether a disk that is full or away must not end the run, which may have trained for long: it goes on from a checkpoint, or rows are
-/// read in it already; or `launch` has started this process, perhaps not for the first time. `launch` looked at the disk before.
+/// Whether a disk that is full or cannot be reached must not end the run, which may have trained for long: it continues from a checkpoint,
+/// or rows are read in it already; or `launch` has started this process, perhaps not for the first time. `launch` looked at the disk
+/// before.
 fn goes_on(process: &ClusterProcess, start: Option<&StartState>, status: Option<&RunStatus>) -> bool {
     let is_under_way = status.is_some_and(|status| status.data.is_some());
     process.config().supervised || is_under_way || matches!(start, Some(StartState::Checkpoint(..)))
@@ -199,7 +200,7 @@ fn wire(
             Some((folder, *manifest))
         }
         Some(StartState::Model(predecessor)) => {
-            resources.go_on_from(&predecessor)?;
+            resources.continue_from(&predecessor)?;
             membership.steps.0 += predecessor.steps();
             None
         }
@@ -221,7 +222,7 @@ fn wire(
     Ok(Training { resources, pipeline, on_progress: None })
 }
 
-/// Adds checkpoints to the run, if its job asks for them. The run goes on from the checkpoint that was found.
+/// Adds checkpoints to the run, if its job asks for them. The run continues from the checkpoint that was found.
 fn add_checkpoints(
     resources: &mut Resources,
     session: &ClusterSession,

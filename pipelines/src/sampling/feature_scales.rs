@@ -2,7 +2,7 @@
 //!
 //! Inputs far from 0, large, or tiny make a model learn little, and inputs of thousands let its loss explode: `docs/quality.md` has the
 //! measurements. So such features get a scale by default. The manifests of the model and of checkpoints store the scale, and a run that
-//! goes on from them keeps it.
+//! continues from them keeps it.
 
 use forebay_actors::Fault;
 use forebay_base::listed;

@@ -1,7 +1,7 @@
 //! Reads some rows at `data.train`, the first ones and others of all parts of the data, which decide what a new model begins with.
 //! `feature_scales.rs` and `initial_bias.rs` have the rules, `label_order.rs`, `mean_weight.rs` and `metrics/empty_features.rs` warnings.
 //!
-//! The process that saves the model reads the rows. A run that goes on from a model or a checkpoint has both already. Only the features
+//! The process that saves the model reads the rows. A run that continues from a model or a checkpoint has both already. Only the features
 //! that had no two values in the rows of the model are decided again.
 
 use arrow::array::{BooleanArray, RecordBatch};
@@ -62,7 +62,7 @@ pub(crate) fn decide(job: &Job, context: &Context) -> Result<SampledSettings, Fa
     Ok(SampledSettings { scales, initial_bias })
 }
 
-/// The scales of a run that goes on from a model with the columns `earlier`: those of the model. A feature that had no two values in the
+/// The scales of a run that continues from a model with the columns `earlier`: those of the model. A feature that had no two values in the
 /// rows of the model, such as a new column of nulls, gets a scale by the rows of this run. If they cannot be read, it keeps the old one,
 /// and the run reports the fault when it reads them, too. Blocks on the store.
 pub(crate) fn decide_after(earlier: &Columns, job: &Job, context: &Context) -> SampledSettings {

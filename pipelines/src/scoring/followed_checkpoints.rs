@@ -156,7 +156,7 @@ impl CheckpointEvaluations {
         };
         if self.last.is_some_and(|before| before.run != run) {
             tracing::warn!(
-                "checkpoint {number} is of another run: its evaluations begin anew, and so does the best model"
+                "checkpoint {number} is of another run: its evaluations start again, and so does the best model"
             );
             (self.points, self.types, self.unsaved, self.best_so_far) = (Vec::new(), None, None, None);
         }

@@ -18,7 +18,7 @@ pub(super) struct Failed {
 }
 
 impl Failed {
-    /// `before`: the failure of the previous try to load the same thing. While a store is away, its fault stays.
+    /// `before`: the failure of the previous try to load the same thing. While a store cannot be reached, its fault stays.
     pub(super) fn new(fault: Fault, before: Option<&Self>) -> Self {
         let looks = before.map_or(1, |before| (before.looks * 2).min(MOST_LOOKS));
         Self { fault: same_outage_or(before.map(|before| &before.fault), fault), looks, left: looks }

@@ -100,7 +100,7 @@ impl Follower {
     }
 
     /// Looks for a version newer than `current`, and loads it. If a folder cannot be loaded, later looks try again, because a folder that
-    /// is copied file by file is whole only at the end. Each look asks a store that is away again, but reports it only once.
+    /// is copied file by file is whole only at the end. Each look asks a store that cannot be reached again, but reports it only once.
     pub fn look(&mut self, current: &ServingModel) -> Followed {
         let listed = self.look_for_deltas();
         let of_folder = match self.look_at_folder(current) {

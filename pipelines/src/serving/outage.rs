@@ -1,4 +1,4 @@
-//! A folder that cannot be read for a while, because its store is away: logs the beginning and the end, once each.
+//! A folder that cannot be read for a while, because its store cannot be reached: logs the beginning and the end, once each.
 
 use std::fmt::Display;
 
@@ -9,8 +9,8 @@ use forebay_actors::{Domain, Fault};
 pub(super) struct Outage(Option<Fault>);
 
 impl Outage {
-    /// Notes how a call on a folder ended, and logs it if the folder can be read again. While its store is away, each call ends with the
-    /// same fault as the first one.
+    /// Notes how a call on a folder ended, and logs it if the folder can be read again. While its store cannot be reached, each call ends
+    /// with the same fault as the first one.
     pub(super) fn note<T>(&mut self, folder: impl Display, ended: Result<T, Fault>) -> Result<T, Fault> {
         let before = self.0.take();
         match ended {

@@ -53,7 +53,7 @@ impl ServingModel {
         let manifest = Manifest::read_in(folder)?;
         manifest.check_job(folder)?;
         let mut job = manifest.job.adapted(settings)?;
-        let needs = |fault: Fault| Fault::user(format!("cannot serve {folder}: {}", fault.message()));
+        let needs = |fault: Fault| fault.context(format!("cannot serve {folder}"));
         check_stages(&job).map_err(needs)?;
         context.registry.check_to_score(&job).map_err(needs)?;
         // Each scoring thread computes alone, and nothing is trained.
@@ -66,9 +66,8 @@ impl ServingModel {
         check_dense(&model, &dense).map_err(needs)?;
         let entry = manifest.table(folder)?;
         let config = entry.config.weights_only();
-        let wrong = |fault: Fault| Fault::user(format!("cannot serve {folder}: {fault}"));
         model.check_parts(&config).map_err(needs)?;
-        let mut table = Table::new(&config).map_err(Fault::from).map_err(wrong)?;
+        let mut table = Table::new(&config).map_err(Fault::from).map_err(needs)?;
         let mut hash = RowsHash::default();
         for file in &entry.files {
             table_file::read_pages(folder, file, TableColumns::of(&config, false), async |keys, weights, _, _| {

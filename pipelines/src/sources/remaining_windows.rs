@@ -1,4 +1,4 @@
-//! The leases of a process that reads all rows by itself and goes on from a checkpoint: the windows that are not trained on yet.
+//! The leases of a process that reads all rows by itself and continues from a checkpoint: the windows that are not trained on yet.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -36,7 +36,7 @@ use crate::cluster::{RunPhase, RunStatus};
 use crate::dense_model::dense_store::DenseStore;
 use crate::dense_model::job_model::JobModel;
 use crate::extension::drop_rows::DropRows;
-use crate::extension::leased_rows::NotedLeases;
+use crate::extension::noted_leases::NotedLeases;
 use crate::extension::own_rows::OwnRows;
 use crate::extension::registry::Registry;
 use crate::extension::source_progress::{SourceProgress, Watched};
@@ -353,13 +353,14 @@ fn sources() {
     let options = ReadOptions { batch_rows: 30, ..ReadOptions::default() };
     check_source(move || {
         let source = SyntheticSource::new(Synthetic { rows: 500, ..Synthetic::default() }, options.clone());
-        Watched { source, progress: SourceProgress::default() }
+        Watched { source, progress: SourceProgress::default(), own: None }
     });
     check_source(|| {
         let options = ReadOptions { batch_rows: 30, window_rows: 100, ..ReadOptions::default() };
         let leases = Arc::new(NotedLeases::new("clicks", Arc::new(LocalLeases::new(2)), options.window_rows));
         let source = SyntheticSource::new(Synthetic { rows: 500, ..Synthetic::default() }, options);
         let source = source.leasing(Arc::clone(&leases) as Arc<dyn Leases>);
-        OwnRows::named("clicks".into(), source, Some(leases))
+        let own = OwnRows::named("clicks", Some(leases));
+        Watched { source, progress: SourceProgress::default(), own: Some(own) }
     });
 }

@@ -26,7 +26,7 @@ pub(crate) struct Participation {
     cut_point: Option<Arc<CutPoint>>,
     /// Set if the model is evaluated while it is trained: the gate at which a look-up waits for the evaluation.
     evaluation_gate: Option<Arc<LookupGate>>,
-    /// Steps of the model that a process alone goes on from.
+    /// Steps of the model that a process alone continues from.
     steps_before: u64,
 }
 
@@ -61,7 +61,7 @@ impl Participation {
         Self { membership: Some(Arc::new(membership)), ..Self::default() }
     }
 
-    /// A process alone that goes on from a model that was trained for `steps` steps.
+    /// A process alone that continues from a model that was trained for `steps` steps.
     pub(crate) fn alone_after(steps_before: u64) -> Self {
         Self { steps_before, ..Self::default() }
     }

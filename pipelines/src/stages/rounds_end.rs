@@ -31,7 +31,7 @@ impl RoundsEnd {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// Waits until a push that began to wait at this call must be given up. Cancel safe: the time begins anew.
+    /// Waits until a push that began to wait at this call must be given up. Cancel safe: the time starts again.
     pub(crate) async fn give_up(&self) {
         let mut status = self.status.clone();
         if status.wait_for(RunStatus::lacks_rows_in_the_end).await.is_err() {

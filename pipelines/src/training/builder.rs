@@ -15,7 +15,6 @@ use crate::checkpointer::cut::Shards;
 use crate::context::Context;
 use crate::dense_model::dense_memory::DenseMemory;
 use crate::extension::own_model::OwnModel;
-use crate::extension::own_rows::OwnRows;
 use crate::extension::registry::{Read, Registry, read_own};
 use crate::predecessor::Predecessor;
 use crate::sampling::row_sample;
@@ -76,7 +75,7 @@ impl TrainingBuilder {
     /// Reads the rows of this source instead of `data.train`. It has a thread of its own, so its `next` may block; a drain waits for it
     /// then.
     pub fn source<S: Source<Out = Rows>>(mut self, make: impl FnOnce() -> S + Send + 'static) -> Self {
-        self.source = Some(read_own(move || OwnRows::unnamed(make())));
+        self.source = Some(read_own(make));
         self
     }
 
@@ -130,7 +129,7 @@ impl TrainingBuilder {
         self
     }
 
-    /// Goes on from the newest checkpoint in `checkpoint.to`; if there is none, from the one at `checkpoint.from`, or begins at the
+    /// Continues from the newest checkpoint in `checkpoint.to`; if there is none, from the one at `checkpoint.from`, or begins at the
     /// start. Without this call, the folder must have no checkpoints. A custom source is read from its start, and its rows that were
     /// trained on are skipped.
     pub fn resume(mut self, resume: bool) -> Self {
@@ -138,11 +137,11 @@ impl TrainingBuilder {
         self
     }
 
-    /// Wires the run. If the run goes on from a model or a checkpoint, first makes all checks that need no rows of it, and then blocks
+    /// Wires the run. If the run continues from a model or a checkpoint, first makes all checks that need no rows of it, and then blocks
     /// until its rows are in the table.
     ///
     /// # Errors
-    /// The faults of [`Training::start`] that can be found before a model or a checkpoint is loaded, if the run goes on from one. A user
+    /// The faults of [`Training::start`] that can be found before a model or a checkpoint is loaded, if the run continues from one. A user
     /// fault if the job does not fit together, its data is missing, or the registry lacks a part that it names. A user fault if the
     /// checkpoint is of another job, or no checkpoint is whole. A user fault if `[placement]` names several processes: this is a training
     /// in one.
@@ -240,7 +239,7 @@ fn mark_training_only(job: &mut Job, name: &str) -> Result<(), Fault> {
         .kind(FaultKind::InvalidJob))
 }
 
-/// Goes on from the model at `train.from`, if the job names one. If the model is replaced meanwhile, begins again with new resources, so
+/// Continues from the model at `train.from`, if the job names one. If the model is replaced meanwhile, begins again with new resources, so
 /// that nothing of the old model stays. `decides`: without a model, a sample of the rows decides what a new one begins with.
 fn begin_with_model(resources: Resources, decides: bool) -> Result<Resources, Fault> {
     let (job, context) = (resources.job.clone(), resources.context.clone());
@@ -251,7 +250,7 @@ fn begin_with_model(resources: Resources, decides: bool) -> Result<Resources, Fa
             None => Resources::alone(job.clone(), context.clone())?,
         };
         resources.set_scales(&row_sample::decide_after(predecessor.columns(), &job, &context).scales)?;
-        resources.go_on_from(&predecessor)?;
+        resources.continue_from(&predecessor)?;
         Ok(resources)
     };
     if let Some(resources) = Predecessor::read_with(&job, &context, read)? {
@@ -264,7 +263,7 @@ fn begin_with_model(resources: Resources, decides: bool) -> Result<Resources, Fa
     Ok(resources)
 }
 
-/// Adds checkpoints in `folder` to the run, which goes on from the checkpoint that was found or begins at the start.
+/// Adds checkpoints in `folder` to the run, which continues from the checkpoint that was found or begins at the start.
 fn begin_with_checkpoints(
     mut resources: Resources,
     folder: CheckpointFolder,

@@ -43,9 +43,9 @@ fn unless_it_goes_on<T: Default>(checked: Result<T, Fault>, goes_on: bool) -> Re
     }
 }
 
-/// Makes the checks of [`preflight`] that need neither a model nor the columns of the rows. A run that goes on from a model or a checkpoint
-/// calls this before it loads one, which may take minutes; after that only [`check_eval`] is left. If the run is one process, this also
-/// checks that the rows to train on exist. `goes_on`: see [`check_outputs`] and [`check_eval`]. Blocks on the stores.
+/// Makes the checks of [`preflight`] that need neither a model nor the columns of the rows. A run that continues from a model or a
+/// checkpoint calls this before it loads one, which may take minutes; after that only [`check_eval`] is left. If the run is one process,
+/// this also checks that the rows to train on exist. `goes_on`: see [`check_outputs`] and [`check_eval`]. Blocks on the stores.
 ///
 /// # Errors
 /// As [`preflight`]. Returns a user fault if the rows to train on do not exist.
@@ -74,7 +74,7 @@ fn check_name(model: &str, context: &Context) -> Result<(), Fault> {
 }
 
 /// The part of [`preflight`] about the places of all that the run writes. `goes_on`: the run may have trained before, so a full disk, or a
-/// store that is away, does not end it. Blocks on the stores.
+/// store that cannot be reached, does not end it. Blocks on the stores.
 pub(crate) fn check_outputs(job: &Job, context: &Context, goes_on: bool) -> Result<(), Fault> {
     for (output, place) in [("output.model", &job.output.model), ("checkpoint.to", &job.checkpoint.to)] {
         place.as_ref().map_or(Ok(()), |place| check_not_among_rows(job, output, place))?;
@@ -110,8 +110,8 @@ fn check_probed(probed: Result<(), Fault>, may_wait: bool, why: &str) -> Result<
     checked.map_err(|fault| fault.context(format!("nothing is trained, because {why}")))
 }
 
-/// Returns the fault of a probe. `may_wait`: a full disk, or a store that is away, is only a warning, because it may have changed before
-/// the run writes something. The warning says `what` cannot be done.
+/// Returns the fault of a probe. `may_wait`: a full disk, or a store that cannot be reached, is only a warning, because it may have changed
+/// before the run writes something. The warning says `what` cannot be done.
 ///
 /// # Errors
 /// The fault of the probe.
@@ -147,7 +147,7 @@ pub fn check_not_among_rows(job: &Job, output: &str, place: &str) -> Result<(), 
 mod tests {
     use super::*;
 
-    /// A bug: `data.eval` was away for a moment while the first trainer was started again, and the whole run ended.
+    /// A bug: `data.eval` could not be read for a moment while the first trainer was started again, and the whole run ended.
     #[test]
     fn rows_of_the_evaluation_that_are_away_end_no_run_that_goes_on() {
         let dir = tempfile::tempdir().unwrap();

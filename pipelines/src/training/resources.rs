@@ -14,8 +14,8 @@ use forebay_ps::{TableClient, TableConfig, start_table};
 use super::preflight;
 use super::run_report::{AllTrainers, RunReport};
 use crate::checkpoint::{
-    BatchOrder, CheckpointFolder, MadeCheckpoints, ModelState, Restored, TrainPosition, kept_gradients, model_place,
-    read_metrics,
+    BatchOrder, CheckpointFolder, CheckpointManifest, MadeCheckpoints, ModelState, Restored, TrainPosition,
+    kept_gradients, model_place, read_metrics,
 };
 use crate::checkpointer::cut::{CutPoint, Shards};
 use crate::checkpointer::cut_client::CutLeader;
@@ -67,7 +67,7 @@ pub(crate) struct Resources {
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// Set if another trainer evaluates it.
     evaluated_elsewhere: Option<AwaitEvaluation>,
-    /// The state that the dense model goes on from, until its stage is wired.
+    /// The state that the dense model continues from, until its stage is wired.
     pub(crate) restored: Option<ModelState>,
     /// The biases of a new model's logits.
     pub(crate) initial_bias: Option<InitialBias>,
@@ -75,11 +75,12 @@ pub(crate) struct Resources {
     pub(crate) steps_before: u64,
     /// The rows and steps of all trainers before this process began.
     trained_before: AllTrainers,
-    /// The whole epochs of the checkpoint that the run goes on from. A run that is asked to shut down before it reads a row has only these.
+    /// The whole epochs of the checkpoint that the run continues from. A run that is asked to shut down before it reads a row has only
+    /// these.
     epochs_before: u64,
     /// The types of the feature columns.
     pub(crate) types: RunTypes,
-    /// The types of the rows before the checkpoint that the run goes on from: no row may come after it.
+    /// The types of the rows before the checkpoint that the run continues from: no row may come after it.
     types_before: Option<RowTypes>,
     /// The format of the files that this process reads.
     pub(crate) format: Option<Format>,
@@ -93,7 +94,7 @@ pub(crate) struct Resources {
     pub(crate) session: Option<ClusterSession>,
     /// Whether the places of all that the run writes were checked already.
     pub(crate) outputs_are_checked: bool,
-    /// Whether the run may have trained before, so that a disk or a store that is away does not end it.
+    /// Whether the run may have trained before, so that a disk or a store that cannot be reached does not end it.
     pub(crate) goes_on: bool,
     /// Set if it may leave while the run goes on.
     pub(crate) departure: Option<Departure>,
@@ -194,9 +195,9 @@ impl Resources {
         set.map(|((name, place), value)| (name, FirstValue { place, value: *value as f32 })).collect()
     }
 
-    /// Makes the run go on from a model that this process loads: its rows if the shards are here, its dense parameters if they are in the
-    /// trainer. The features have their [scales](Self::set_scales) already. Blocks on the store.
-    pub(crate) fn go_on_from(&mut self, predecessor: &Predecessor) -> Result<(), Fault> {
+    /// Makes the run continue from a model that this process loads: its rows if the shards are here, its dense parameters if they are in
+    /// the trainer. The features have their [scales](Self::set_scales) already. Blocks on the store.
+    pub(crate) fn continue_from(&mut self, predecessor: &Predecessor) -> Result<(), Fault> {
         let placement = &self.job.placement;
         if placement.ps == 0 {
             predecessor.load_rows(&self.table)?;
@@ -208,7 +209,7 @@ impl Resources {
         self.trained_before = AllTrainers { rows: 0, steps: self.steps_before };
         let types = predecessor.types();
         types.tell_lists(&mut self.job.columns);
-        self.types.goes_on_from(types);
+        self.types.continues_from(types);
         self.progress.goes_on_after(0, self.steps_before);
         self.progress.has_predecessor_of(self.steps_before);
         if placement.is_one_process() {
@@ -224,7 +225,7 @@ impl Resources {
         Restored { position, model: self.restored.take(), ..Restored::default() }
     }
 
-    /// Adds checkpoints to the run, which goes on from what was restored. With several trainers, the first one makes them. `start` is a
+    /// Adds checkpoints to the run, which continues from what was restored. With several trainers, the first one makes them. `start` is a
     /// random number that all attempts of this start of the run have. Blocks on the store.
     pub(crate) fn add_checkpoints(
         &mut self,
@@ -252,7 +253,7 @@ impl Resources {
         }
         let several = self.job.placement.trainers > 1;
         if let Some(entry) = &metrics {
-            self.progress.goes_on_from(read_metrics(from.as_ref().unwrap_or(&folder), entry)?);
+            self.progress.continues_from(read_metrics(from.as_ref().unwrap_or(&folder), entry)?);
         }
         // With several trainers, each counts its own rows and steps, but the position counts the rows and steps of all.
         if !several || metrics.is_none() {
@@ -277,9 +278,26 @@ impl Resources {
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());
         let (evaluations, types, made) = (self.evaluations.clone(), self.types.clone(), self.made.clone());
+        let evaluated = evaluations.clone();
+        let is_evaluating = Arc::new(move || evaluated.iter().any(|evaluations| evaluations.is_under_way()));
+        let published = Box::new(move |manifest: &CheckpointManifest| {
+            evaluations.iter().for_each(|evaluations| evaluations.checkpointed(&manifest.position.evaluations));
+        });
         let model = model_place(&job, &self.context)?;
-        self.checkpoints =
-            Some(Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types, model, made });
+        self.checkpoints = Some(Checkpoints {
+            folder,
+            author,
+            job,
+            config,
+            cut_point,
+            cuts,
+            leader,
+            published,
+            is_evaluating,
+            types,
+            model,
+            made,
+        });
         Ok(())
     }
 

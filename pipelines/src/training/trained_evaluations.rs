@@ -87,8 +87,8 @@ impl Trained {
 
     /// Saves the model to a folder, whole or not at all: the best one if the job keeps it (see [`keeps_best`](Self::keeps_best)), else
     /// the last one. Call [`evaluate_last`](Self::evaluate_last) before, so that the last one counts. Then removes the best models
-    /// that were kept beside `output.model`, unless the run was drained and goes on from a checkpoint that may need them. If the best model
-    /// is damaged, or another program has removed it, warns, and saves an earlier best one, or the last one;
+    /// that were kept beside `output.model`, unless the run was drained and continues from a checkpoint that may need them. If the best
+    /// model is damaged, or another program has removed it, warns, and saves an earlier best one, or the last one;
     /// [`lost_best`](Self::lost_best) is true then. Blocks. Returns the manifest, and the evaluation of the model if this process made it.
     ///
     /// # Errors

@@ -320,7 +320,7 @@ fn batches(
 /// Parts of windows that wait for a free replica of `batch`. Each holds the rows that are shuffled together.
 const PARTS_WAITING: usize = 1;
 
-/// Looks up, trains on and pushes the batches of `flow`. Takes the state that the model goes on from out of `resources`: a copy there
+/// Looks up, trains on and pushes the batches of `flow`. Takes the state that the model continues from out of `resources`: a copy there
 /// would live as long as the run.
 pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &mut Resources) -> Pipeline {
     let replicas = replicas_for_requests(resources);
@@ -400,7 +400,7 @@ pub struct Compute {
     pub progress: Progress,
     /// Steps taken before this run started, and by how much each step of this trainer raises that number.
     steps: (u64, TrainerCount),
-    /// The state that the model goes on from. Without any of an optimizer, the optimizer begins anew.
+    /// The state that the model continues from. Without any of an optimizer, the optimizer starts without state.
     restored: Option<ModelState>,
     /// What the biases of a new model begin with.
     first_biases: Vec<(String, FirstValue)>,

@@ -7,11 +7,12 @@
 //! of the run. Replicas are ordered, so the model does not depend on them.
 //!
 //! Read in this order: `observation.rs` (an interval, as the meters show it), `choice.rs` (the replicas that follow from it),
-//! `tuner.rs` (when to change them, and when to go back; no clock, no threads), `thread_tuner.rs` (the same for dense compute),
-//! `tuning_thread.rs` (drives both, one change at a time).
+//! `recorded_trials.rs` (whether a change has helped), `tuner.rs` (when to change them, and when to go back; no clock, no threads),
+//! `thread_tuner.rs` (the same for dense compute), `tuning_thread.rs` (drives both, one change at a time).
 
 mod choice;
 mod observation;
+mod recorded_trials;
 #[cfg(test)]
 mod tests;
 mod thread_tuner;

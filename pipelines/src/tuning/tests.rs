@@ -154,7 +154,7 @@ proptest! {
         let (found, best) = (run.rate(&tuned.replicas), run.best());
         prop_assert!(found >= 0.95 * best, "{found} with {:?}, best {best}", tuned.replicas);
         // Later it may only take away what is idle, once.
-        prop_assert!(tuned.go_on(&run, 200) <= 4, "{:?}", tuned.tuner.adjustments());
+        prop_assert!(tuned.go_on(&run, 200) <= 4, "{:?}", tuned.tuner.trials.adjustments());
         prop_assert!(run.rate(&tuned.replicas) >= 0.95 * best, "{:?}", tuned.replicas);
         prop_assert_eq!(tuned.go_on(&run, 200), 0);
     }
@@ -200,8 +200,8 @@ proptest! {
         let mut tuned = Tuned::new(&run);
         let alone = run.rate(&[1, 1]);
         tuned.go_on(&run, 60);
-        prop_assert!(run.rate(&tuned.replicas) >= 0.97 * alone, "{:?}", tuned.tuner.adjustments());
-        prop_assert_eq!(tuned.go_on(&run, 200), 0, "{:?}", tuned.tuner.adjustments());
+        prop_assert!(run.rate(&tuned.replicas) >= 0.97 * alone, "{:?}", tuned.tuner.trials.adjustments());
+        prop_assert_eq!(tuned.go_on(&run, 200), 0, "{:?}", tuned.tuner.trials.adjustments());
     }
 }
 
@@ -262,9 +262,9 @@ fn the_stages_get_their_replicas_in_one_step_and_the_report_says_why() {
     assert_eq!(tuned.go_on(&run, 2), 1);
     assert_eq!(tuned.replicas, [14, 5], "a tenth more than four million rows per second");
     tuned.go_on(&run, 5);
-    assert_eq!(tuned.tuner.adjustments().len(), 1);
+    assert_eq!(tuned.tuner.trials.adjustments().len(), 1);
     assert_eq!(
-        tuned.tuner.adjustments()[0].to_string(),
+        tuned.tuner.trials.adjustments()[0].to_string(),
         "s0 1 → 14, s1 1 → 5 replicas after 2 s: s0 100% busy, s1 33% busy; throughput 333 k → 4.00 M rows/s"
     );
 }
@@ -283,7 +283,7 @@ fn a_store_that_becomes_slow_in_the_middle_takes_replicas_away_and_gives_them_ba
     tuned.go_on(&fast, SOON);
     assert_eq!(fast.rate(&tuned.replicas), fast.best());
     assert_eq!(tuned.go_on(&fast, 200), 0, "it has settled again");
-    let made: Vec<String> = tuned.tuner.adjustments().iter().map(ToString::to_string).collect();
+    let made: Vec<String> = tuned.tuner.trials.adjustments().iter().map(ToString::to_string).collect();
     let [_, less, more] = &made[..] else { panic!("{made:#?}") };
     assert!(
         less.starts_with("s0 14 → 2, s1 5 → 1 replicas after 40 s: s0 9% busy, s1 8% busy; throughput 400 k"),
@@ -350,7 +350,7 @@ fn an_interval_in_which_a_checkpoint_or_an_evaluation_held_the_run_up_says_nothi
         assert_eq!(tuned.tuner.observe(Duration::from_secs(second), &paused), None);
     }
     assert_eq!(tuned.go_on(&run, 5), 0);
-    let [adjustment] = tuned.tuner.adjustments() else { panic!("{:?}", tuned.tuner.adjustments()) };
+    let [adjustment] = tuned.tuner.trials.adjustments() else { panic!("{:?}", tuned.tuner.trials.adjustments()) };
     assert!(
         !adjustment.rolled_back && adjustment.rows_per_second_after.is_some_and(|rate| rate > 3.9e6),
         "{adjustment}"
@@ -370,8 +370,8 @@ fn an_attempt_that_made_it_slower_is_undone_and_a_smaller_one_made() {
         let contention = if tuned.replicas[0] > 8 { 2.0 } else { 0.0 };
         tuned.go_on(&Simulated { contention, ..run.clone() }, 1);
     }
-    assert!(tuned.tuner.adjustments()[0].rolled_back, "{:?}", tuned.tuner.adjustments());
-    assert!((4..=8).contains(&tuned.replicas[0]), "{:?}", tuned.tuner.adjustments());
+    assert!(tuned.tuner.trials.adjustments()[0].rolled_back, "{:?}", tuned.tuner.trials.adjustments());
+    assert!((4..=8).contains(&tuned.replicas[0]), "{:?}", tuned.tuner.trials.adjustments());
 }
 
 #[test]

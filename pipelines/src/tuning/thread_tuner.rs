@@ -7,9 +7,11 @@
 use std::time::Duration;
 
 use forebay_actors::{Adjustment, ScaledStage, TunedKnob};
+use forebay_base::TrialState;
 
-use super::observation::{Observation, Pauses};
-use super::tuner::{ALIKE, HELPED, SATURATED, VERIFIED_BY};
+use super::observation::Observation;
+use super::recorded_trials::RecordedTrials;
+use super::tuner::{HELPED, SATURATED};
 
 /// No core is idle from this share of their time on.
 const FULL: f64 = 0.9;
@@ -17,79 +19,25 @@ const FULL: f64 = 0.9;
 /// With half of its threads, dense compute must be expected to be occupied for at most this share of the time.
 const SPARE: f64 = 0.8;
 
-/// Attempts that did not help and are remembered.
-const MOST_REMEMBERED: usize = 16;
-
 /// Chooses the threads of dense compute, between one and a thread for each core.
 pub(super) struct ThreadTuner {
     cores: usize,
-    settles: bool,
-    trial: Option<ThreadTrial>,
-    failed: Vec<ThreadTrial>,
-    pauses: Pauses,
-    adjustments: Vec<Adjustment>,
-}
-
-/// A change of the number of threads.
-struct ThreadTrial {
-    from: usize,
-    to: usize,
-    /// Rows per second before, and the share of the time in which dense compute was occupied.
-    rate: f64,
-    occupied: f64,
-    /// Rows per second since.
-    rates: Vec<f64>,
+    /// The numbers of threads before and after each change.
+    pub(super) trials: RecordedTrials<(usize, usize)>,
 }
 
 impl ThreadTuner {
     pub(super) fn new(cores: usize) -> Self {
-        let (trial, failed, adjustments) = (None, Vec::new(), Vec::new());
-        Self { cores, settles: false, trial, failed, pauses: Pauses::default(), adjustments }
-    }
-
-    /// The changes so far, the newest [`Adjustment::MOST_KEPT`].
-    pub(super) fn adjustments(&self) -> &[Adjustment] {
-        &self.adjustments
-    }
-
-    /// Whether a change is to be verified, so that nothing else may change.
-    pub(super) fn is_trying(&self) -> bool {
-        self.settles || self.trial.is_some()
+        Self { cores, trials: RecordedTrials::new(false) }
     }
 
     /// Takes note of an interval that ended `at` this time of the run, with `now` threads. Returns the new number, if it changes.
     pub(super) fn observe(&mut self, at: Duration, seen: &Observation, now: usize) -> Option<usize> {
-        if self.pauses.says_nothing(seen) || std::mem::take(&mut self.settles) {
-            return None;
+        match self.trials.observe(seen) {
+            TrialState::Pending | TrialState::Kept(_) => None,
+            TrialState::Undone(trial) => Some(trial.change.0),
+            TrialState::Idle => self.decide(at, seen, now),
         }
-        let change = match self.trial.take() {
-            Some(trial) => self.verify(trial, seen.rate()),
-            None => self.decide(at, seen, now),
-        };
-        self.settles = change.is_some();
-        change
-    }
-
-    fn verify(&mut self, mut trial: ThreadTrial, rate: f64) -> Option<usize> {
-        trial.rates.push(rate);
-        let after = trial.rates.iter().sum::<f64>() / trial.rates.len() as f64;
-        let helped = after >= HELPED * trial.rate;
-        if !helped && trial.rates.len() < VERIFIED_BY {
-            self.trial = Some(trial);
-            return None;
-        }
-        if let Some(adjustment) = self.adjustments.last_mut() {
-            (adjustment.rows_per_second_after, adjustment.rolled_back) = (Some(after), !helped);
-        }
-        if helped {
-            return None;
-        }
-        let from = trial.from;
-        if self.failed.len() >= MOST_REMEMBERED {
-            self.failed.remove(0);
-        }
-        self.failed.push(trial);
-        Some(from)
     }
 
     fn decide(&mut self, at: Duration, seen: &Observation, now: usize) -> Option<usize> {
@@ -102,26 +50,14 @@ impl ThreadTuner {
         } else {
             now
         };
-        let near = |a: f64, b: f64| (a - b).abs() <= ALIKE * a.max(b);
-        let is_known = |failed: &ThreadTrial| {
-            failed.from == now && failed.to == to && near(failed.rate, rate) && near(failed.occupied, occupied)
-        };
-        if to == now || self.failed.iter().any(is_known) {
+        let conditions = vec![rate, occupied];
+        if to == now || self.trials.failed(&conditions).any(|failed| failed.change == (now, to)) {
             return None;
-        }
-        if self.adjustments.len() >= Adjustment::MOST_KEPT {
-            self.adjustments.remove(0);
         }
         let stage = ScaledStage { stage: "train".into(), from: now, to, knob: TunedKnob::Threads };
         let why = format!("train {:.0}% busy, {used:.1} of {} cores in use", 100.0 * occupied, self.cores);
-        self.adjustments.push(Adjustment {
-            at,
-            stages: vec![stage],
-            why,
-            rows_per_second: rate,
-            ..Adjustment::default()
-        });
-        self.trial = Some(ThreadTrial { from: now, to, rate, occupied, rates: Vec::new() });
+        let adjustment = Adjustment { at, stages: vec![stage], why, rows_per_second: rate, ..Adjustment::default() };
+        self.trials.begin((now, to), conditions, HELPED, adjustment);
         Some(to)
     }
 }
@@ -185,11 +121,11 @@ mod tests {
         assert_eq!(run.go_on(&mut tuner, &mut threads, 30), [8, 4, 2, 4], "two did not help enough");
         assert!(run.rate(threads) >= 0.95 * (1..=16).map(|n| run.rate(n)).fold(0.0, f64::max));
         assert_eq!(run.go_on(&mut tuner, &mut threads, 100), [0; 0]);
-        let first = tuner.adjustments()[0].to_string();
+        let first = tuner.trials.adjustments()[0].to_string();
         let expected =
             "train 16 → 8 threads after 0 s: train 7% busy, 16.0 of 16 cores in use; throughput 119 k → 131 k rows/s";
         assert_eq!(first, expected);
-        assert!(tuner.adjustments()[2].rolled_back);
+        assert!(tuner.trials.adjustments()[2].rolled_back);
         // The input becomes cheap: dense compute is the limit, and cores are idle.
         let cheap = Shared { others: 0.001, dense: 0.1, each_thread: 0.0, replicas: 16.0 };
         assert_eq!(cheap.go_on(&mut tuner, &mut threads, 60), [8, 16]);
@@ -200,7 +136,7 @@ mod tests {
         let run = Shared { others: 0.1, dense: 0.01, each_thread: 0.0, replicas: 16.0 };
         let (mut tuner, mut threads) = (ThreadTuner::new(16), 16);
         assert_eq!(run.go_on(&mut tuner, &mut threads, 200), [8, 16]);
-        assert!(tuner.adjustments()[0].rolled_back);
+        assert!(tuner.trials.adjustments()[0].rolled_back);
     }
 
     #[test]

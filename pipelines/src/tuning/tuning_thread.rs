@@ -58,19 +58,19 @@ impl TuningThread {
                 let report = run.snapshot();
                 let Some(seen) = meters.read(&report) else { continue };
                 // One change at a time, so that the throughput says what came of it.
-                if !thread_tuner.is_trying() {
+                if !thread_tuner.trials.is_trying() {
                     let change = tuner.observe(report.wall, &seen);
-                    log(&run, change.as_ref().and(tuner.adjustments().last()));
+                    log(&run, change.as_ref().and(tuner.trials.adjustments().last()));
                     scale(&run, &stages, change);
                 }
-                if !tuner.is_trying()
+                if !tuner.trials.is_trying()
                     && let Some((threads, now)) = threads.as_ref().and_then(|threads| Some((threads, threads.now()?)))
                     && let Some(wanted) = thread_tuner.observe(report.wall, &seen, now)
                 {
-                    log(&run, thread_tuner.adjustments().last());
+                    log(&run, thread_tuner.trials.adjustments().last());
                     threads.want(wanted);
                 }
-                run.set_adjustments([tuner.adjustments(), thread_tuner.adjustments()].concat());
+                run.set_adjustments([tuner.trials.adjustments(), thread_tuner.trials.adjustments()].concat());
             }
         };
         let thread = std::thread::Builder::new().name("tuner".into()).spawn(tune);

@@ -217,8 +217,8 @@ impl DenseClient {
         try_join_all(self.endpoints.iter().map(BlockEndpoint::save)).await
     }
 
-    /// Sets one of the values before the first step: the process that holds it ignores this once it has applied gradients, or if it goes on
-    /// from saved values. It may be repeated.
+    /// Sets one of the values before the first step: the process that holds it ignores this once it has applied gradients, or if it
+    /// continues from saved values. It may be repeated.
     ///
     /// # Errors
     /// External: the process is gone. User: there is no such value, or it is not finite. Internal: the block has died.

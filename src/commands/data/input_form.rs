@@ -97,16 +97,14 @@ impl InputForm {
 
 /// Says what to do about a file without any column of the first file.
 pub(super) fn no_common_column(fault: Fault) -> Fault {
-    Fault::user(format!(
-        "{fault}; read files that have no column in common apart, for instance with a glob for each kind"
-    ))
+    fault.followed_by("; read files that have no column in common apart, for instance with a glob for each kind")
 }
 
 /// Adds the options of this command to an error about text that looks like CSV, which names the fields of a job.
 pub(super) fn with_options(fault: Fault) -> Fault {
     match fault.kind {
         FaultKind::OtherFormat => {
-            Fault::user(format!("{fault} (for this command: --format csv with the same --delimiter, '\\t' for tabs)"))
+            fault.followed_by(" (for this command: --format csv with the same --delimiter, '\\t' for tabs)")
         }
         _ => fault,
     }

@@ -231,7 +231,7 @@ pub(super) fn fault_of_end(status: ExitStatus, ended: &str, said: Option<&str>) 
     let code = status.code().map(|code| code as u8);
     let unknown = match code {
         Some(exit::UNSAVED) => {
-            "the training has ended, but its model is not saved, or it was drained and has no checkpoint, or its checkpoints are away: its \
+            "the training has ended, but its model is not saved, or it was drained and has no checkpoint, or its checkpoints cannot be reached: its \
              last lines say which and why"
         }
         _ => "its last lines say why",

@@ -64,8 +64,8 @@ const RUN: &str = "launch";
 pub(crate) struct Launch {
     #[command(flatten)]
     run: RunArgs,
-    /// The most restarts of processes that were killed, hang or ended with exit code 3. The count begins anew when the run has trained for
-    /// ten minutes after a restart. Processes that end within 5 s count once. A restart that fails counts, too.
+    /// The most restarts of processes that were killed, hang or ended with exit code 3. The count starts again from 0 when the run has
+    /// trained for ten minutes after a restart. Processes that end within 5 s count once. A restart that fails counts, too.
     #[arg(long, value_name = "N", default_value_t = 10)]
     restarts: u32,
     /// Do not bind processes to NUMA nodes. By default, if all nodes have the same number of cores and of trainers, `launch` binds each

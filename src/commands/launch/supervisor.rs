@@ -243,8 +243,8 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Handles a reader that ended without a fault. Either the run is over, and the others end in a moment; or the reader was asked to shut
-    /// down, perhaps before the run began; or the coordinator died afterwards and began anew. Starts the reader again if no other reader is
-    /// left.
+    /// down, perhaps before the run began; or the coordinator died afterwards and began a new attempt. Starts the reader again if no other
+    /// reader is left.
     fn keep_a_reader(&mut self, at: usize, now: Instant) {
         if self.children.iter().all(|child| !child.is_reader || child.is_over()) {
             self.children[at].start_late(now + BY_THEMSELVES);
@@ -440,7 +440,7 @@ mod tests {
         assert!(told.exists(), "the reader was not asked to shut down");
     }
 
-    /// A bug: a run whose model could not be saved began anew, and trained for hours to fail again.
+    /// A bug: a run whose model could not be saved started again from row 0, and trained for hours to fail again.
     #[test]
     fn a_run_whose_model_cannot_be_saved_is_not_started_again() {
         let dir = tempfile::tempdir().unwrap();
@@ -471,7 +471,7 @@ mod tests {
         let mark = dir.path().join("mark");
         std::fs::write(&mark, "").unwrap();
         let reader = format!("echo x >>{}{ends}", mark.display());
-        // The run goes on until the reader has been started twice, but not for ever.
+        // The run goes on until the reader has been started twice, but not forever.
         let starts = format!("$(wc -l <{})", mark.display());
         let twice = format!("for i in $(seq 600); do [ {starts} -ge 2 ] && break; sleep .1; done");
         let ended = supervised(&[("ps", &format!("{twice}; sleep .5")), ("trainer", &twice), ("reader", &reader)]);

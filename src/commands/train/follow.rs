@@ -223,8 +223,8 @@ fn without_checkpoint(trained: &Trained, fault: Fault) -> Fault {
     let rows = counted(trained.training.rows, "row");
     let folder = trained.model.job.output.folder(trained.training.ended).unwrap_or_default();
     let fault = fault.context(format!(
-        "stopped after {rows} without a checkpoint of them; their model is saved at {folder}, and --resume goes on from an earlier \
-         checkpoint or begins anew"
+        "stopped after {rows} without a checkpoint of them; their model is saved at {folder}, and --resume continues from an earlier \
+         checkpoint or starts again from row 0"
     ));
     fault.kind(FaultKind::Unsaved)
 }

@@ -36,8 +36,8 @@ use crate::{Fault, Training};
 #[command(after_help = "Examples:
   forebay train job.toml
   forebay train job.toml --set train.staleness=2 --set model.kind=lr
-  forebay train tomorrow.toml --from model --set output.model=model-2   (goes on from yesterday's model)
-  forebay train job.toml --set checkpoint.to=again --resume-from checkpoints#12   (goes on from an earlier checkpoint)
+  forebay train tomorrow.toml --from model --set output.model=model-2   (continues from yesterday's model)
+  forebay train job.toml --set checkpoint.to=again --resume-from checkpoints#12   (continues from an earlier checkpoint)
   forebay train --set data.train=rows/ --set output.model=model     (the default job: Wide & Deep on Criteo columns)")]
 pub(crate) struct Train {
     #[command(flatten)]

@@ -28,7 +28,7 @@ fn a_late_checkpoint_of_an_earlier_attempt_does_not_stop_those_of_the_next() {
 
 /// A bug: both starts made checkpoints without end, with alternating numbers, and removed each other's.
 #[test]
-fn of_two_starts_that_go_on_from_one_checkpoint_only_one_makes_more() {
+fn of_two_starts_that_continue_from_one_checkpoint_only_one_makes_more() {
     let dir = fast_folder();
     let mut first = Chain::started(open(&dir), false, 8);
     first.checkpoint().unwrap();

@@ -103,7 +103,8 @@ impl Chain {
             cut_point,
             cuts,
             leader: None,
-            evaluations: None,
+            published: Box::new(|_| ()),
+            is_evaluating: Arc::new(|| false),
             types: RunTypes::default(),
             model: None,
             made: MadeCheckpoints::default(),
@@ -212,7 +213,7 @@ fn bits(dense: &[NamedTensor]) -> Vec<u32> {
     dense.iter().flat_map(|tensor| &tensor.data).map(|v| v.to_bits()).collect()
 }
 
-/// What a run that goes on from a checkpoint begins with, with another number of shards.
+/// What a run that continues from a checkpoint begins with, with another number of shards.
 pub(super) fn load(
     folder: &CheckpointFolder,
     manifest: &CheckpointManifest,

@@ -193,10 +193,22 @@ impl Run {
             CutPoint::new(position, BatchOrder::Any, Shards::InPs(snapshots), None, Progress::default());
         let (folder, config) = (folder.clone(), config(with_lifetime));
         let author = folder.author(7, 5).unwrap();
-        let (leader, evaluations, types) = (None, None, RunTypes::default());
-        let made = MadeCheckpoints::default();
-        let to =
-            Checkpoints { folder, author, job, config, cut_point, cuts, leader, evaluations, types, model: None, made };
+        let (leader, published, types) = (None, Box::new(|_: &_| ()), RunTypes::default());
+        let (is_evaluating, made, model) = (Arc::new(|| false), MadeCheckpoints::default(), None);
+        let to = Checkpoints {
+            folder,
+            author,
+            job,
+            config,
+            cut_point,
+            cuts,
+            leader,
+            published,
+            is_evaluating,
+            types,
+            model,
+            made,
+        };
         Self { hosts, tables, servers, to, writer: CheckpointWriter::default(), step: 0 }
     }
 

@@ -118,7 +118,7 @@ fn files_that_do_not_say_the_right_cells_are_damaged() {
 }
 
 /// The sign of a key, a weight or a state may make a row that a table refuses: the fault still says that the file is damaged, so that a
-/// run goes on from an older checkpoint.
+/// run continues from an older checkpoint.
 #[test]
 fn a_file_whose_bits_have_flipped_is_damaged_whatever_its_rows_are() {
     let dir = fast_folder();

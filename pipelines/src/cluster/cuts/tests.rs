@@ -73,7 +73,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 proptest! {
     /// From the report that all have stopped until the leader hears that its cut is whole, no trainer looks up a batch, and all batches are
-    /// applied. If trainers share their steps, all have applied the same steps. No trainer waits for ever.
+    /// applied. If trainers share their steps, all have applied the same steps. No trainer waits forever.
     #[test]
     fn all_stand_still_while_a_cut_is_taken(in_step: bool, events in prop::collection::vec(event(), 0..300)) {
         let mut cuts = Cuts::new(3, in_step, MINUTE);

@@ -124,7 +124,7 @@ fn a_process_that_joins_asks_for_the_status_again_if_the_coordinator_was_away() 
 }
 
 #[test]
-fn a_process_that_joins_begins_anew_if_the_coordinator_was_started_again() {
+fn a_process_that_joins_asks_for_another_plan_if_the_coordinator_was_started_again() {
     let fault = join_while_the_coordinator_dies(|job, _| Coordinator::new(job, 8)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::RolledBack, "{fault}");
 }

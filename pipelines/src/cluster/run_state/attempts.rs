@@ -1,4 +1,4 @@
-//! From attempt to attempt: what a process goes on from, joins, and the loss of processes with state.
+//! From attempt to attempt: what a process continues from, joins, and the loss of processes with state.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ impl RunState {
     }
 
     /// A process knows, from the coordinator with this number of its start, that the run has made checkpoints. If this coordinator did not
-    /// know it, and the attempt begins without one, the disk of the checkpoints was away: the run begins anew.
+    /// know it, and the attempt begins without one, the disk of the checkpoints was not mounted: the run begins a new attempt.
     fn note_checkpoints(&mut self, start: u64, now: Instant) {
         let is_new = !std::mem::replace(&mut self.has_checkpoints, true);
         let has_own = |origin: &Origin| origin.checkpoint.is_some_and(|checkpoint| !checkpoint.elsewhere);
@@ -48,7 +48,7 @@ impl RunState {
         self.has_checkpoints = true;
     }
 
-    /// A process has started. If the run cannot go on without the state of the process's predecessor, the run begins anew.
+    /// A process has started. If the run cannot go on without the state of the process's predecessor, the run begins a new attempt.
     ///
     /// # Errors
     /// A user fault for another job.
@@ -70,7 +70,7 @@ impl RunState {
         let is_late = is_restart && role == Role::Trainer && rank > 0 && self.phase == RunPhase::Finished;
         let waits = is_late || is_early || self.has_no_work_for(role, rank);
         if waits && self.phase != RunPhase::Over {
-            // The process has nothing to do yet; if the run does not begin anew, perhaps never.
+            // The process has nothing to do yet; if the run does not begin a new attempt, perhaps never.
             self.end_notices.add_waiting(role, rank);
             return Ok(PlanReply::Wait);
         }
@@ -94,7 +94,7 @@ impl RunState {
         self.origin.is_none().then(|| (self.attempt, Arc::clone(&self.damaged)))
     }
 
-    /// Sets what an attempt goes on from, unless another has begun since.
+    /// Sets what an attempt continues from, unless another has begun since.
     pub(in crate::cluster) fn set_origin(&mut self, attempt: u64, origin: Origin) {
         if self.attempt == attempt {
             self.has_checkpoints |= origin.checkpoint.is_some_and(|checkpoint| !checkpoint.elsewhere);
@@ -109,13 +109,13 @@ impl RunState {
         self.phase = RunPhase::Over;
     }
 
-    /// The attempt has no origin to go on from.
+    /// The attempt has no origin to continue from.
     pub(in crate::cluster) fn no_origin(&mut self, fault: &Fault) {
         self.fail_run(Failure::of(fault));
     }
 
-    /// A process cannot load what the attempt goes on from. If that is a checkpoint, and it is damaged, the run begins anew from an
-    /// older one; else the run fails.
+    /// A process cannot load what the attempt continues from. If that is a checkpoint, and it is damaged, the run begins a new attempt from
+    /// an older one; else the run fails.
     pub(in crate::cluster) fn cannot_start(&mut self, request: CannotStartRequest, now: Instant) {
         let CannotStartRequest { role, rank, attempt, failure } = request;
         if attempt != self.attempt {
@@ -313,9 +313,9 @@ impl RunState {
         !self.settings.exact || self.members.has_left(role, rank)
     }
 
-    /// Begins the run anew. Members of earlier attempts learn it with their next heartbeat, and join again.
+    /// Begins a new attempt. Members of earlier attempts learn it with their next heartbeat, and join again.
     fn begin_attempt(&mut self, why: &str, now: Instant) {
-        tracing::warn!("{why}: the run begins anew");
+        tracing::warn!("{why}: the run begins a new attempt");
         self.attempt = self.attempt.wrapping_add(1);
         self.origin = (!self.settings.checkpoints).then(Origin::default);
         self.end_notices.begin_attempt(self.members.present());
@@ -366,7 +366,7 @@ mod tests {
         assert_ne!(RunState::new(&job, 80, now).status().start, first.start, "another start");
     }
 
-    /// A bug: the disk of the checkpoints was away when the coordinator was started again, and the run trained on all its rows anew.
+    /// A bug: the disk of the checkpoints was not mounted when the coordinator was started again, and the run trained on all its rows anew.
     #[test]
     fn an_attempt_without_a_checkpoint_is_over_when_a_process_knows_that_the_run_has_made_some() {
         let (mut job, now) = (Job::default(), Instant::now());
@@ -388,7 +388,7 @@ mod tests {
         let mut run = begun(Origin::default());
         assert_eq!((says(&mut run, Some(5)), run.status().attempt), (Some(start), 71));
         assert!(run.attempt_without_origin().is_some() && run.status().has_checkpoints);
-        // From a checkpoint of another folder it begins anew, too, and not from one of its own.
+        // From a checkpoint of another folder it begins a new attempt, too, and not from one of its own.
         for (elsewhere, attempt) in [(true, 71), (false, 70)] {
             let checkpoint = Some(super::super::OriginCheckpoint { number: 3, elsewhere });
             let mut run = begun(Origin { checkpoint, ..Origin::default() });

@@ -17,7 +17,7 @@ const FOR_LOADING: Duration = Duration::from_secs(60);
 /// The processes of the run.
 pub(super) struct EndNotices {
     expected: BTreeSet<(Role, u32)>,
-    /// They asked what the attempt goes on from, and have not joined since.
+    /// They asked what the attempt continues from, and have not joined since.
     asked: BTreeSet<(Role, u32)>,
     /// They know that the run has failed, or is over; or they have ended.
     notified: BTreeSet<(Role, u32)>,
@@ -34,7 +34,7 @@ impl EndNotices {
         Self { expected, asked: BTreeSet::new(), notified: BTreeSet::new(), waiting: BTreeSet::new() }
     }
 
-    /// Another attempt begins. `present`: the processes of the last attempt, which will ask what this one goes on from.
+    /// Another attempt begins. `present`: the processes of the last attempt, which will ask what this one continues from.
     pub(super) fn begin_attempt(&mut self, present: impl Iterator<Item = (Role, u32)>) {
         self.expected.extend(present);
         (self.asked, self.notified, self.waiting) = Default::default();

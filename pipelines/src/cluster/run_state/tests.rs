@@ -139,7 +139,7 @@ fn a_trainer_that_is_started_again_when_every_row_is_trained_on_rolls_nothing_ba
 
 /// The first trainer still has to save the model. With an exact order, the others keep gradients of rows that count as trained on.
 #[test]
-fn a_trainer_that_is_lost_with_what_it_still_had_to_do_begins_the_run_anew() {
+fn a_trainer_that_is_lost_with_what_it_still_had_to_do_begins_a_new_attempt() {
     let (mut job, now) = (Job::default(), Instant::now());
     (job.placement.ps, job.placement.trainers, job.placement.readers) = (1, 2, 1);
     job.checkpoint.to = Some("checkpoints".into());
@@ -238,7 +238,7 @@ fn a_process_that_stands_still_and_has_not_joined_is_silent_and_one_that_loads_i
         join(&mut run, &job, role, rank, now);
     }
     assert_eq!(run.status().phase, RunPhase::Running);
-    // Trainer 0 stands still, and ps 1 is started again: the run begins anew, and trainer 0 does not hear it.
+    // Trainer 0 stands still, and ps 1 is started again: the run begins a new attempt, and trainer 0 does not hear it.
     let again = ProcessRequest { nonce: 99, ..process(&job, Role::Ps, 1) };
     run.plan(&again, now).unwrap();
     assert_eq!(run.status().attempt, 8);
@@ -268,7 +268,7 @@ fn a_process_that_loads_for_longer_than_the_timeout_is_not_missing() {
     let now = pass(&mut run, now, job.placement.timeout_seconds - 1.0, |_, _| {});
     assert_eq!(run.status().phase, RunPhase::Gathering);
     pass(&mut run, now, 2.0, |_, _| {});
-    let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits for ever") };
+    let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits forever") };
     assert!(failure.message.starts_with("ps 1, any reader did not join within 600 s"), "{}", failure.message);
 }
 
@@ -399,7 +399,11 @@ fn a_run_whose_only_trainer_stops_early_is_finished_until_a_process_with_state_i
     assert_eq!(run.lease(lease(1), now).unwrap(), LeaseReply::Finished);
     let again = ProcessRequest { role: Role::Ps, rank: 0, job: job_digest(&job), nonce: 99, made_under: None };
     run.plan(&again, now).unwrap();
-    assert_eq!((run.status().phase, run.status().stopped_early), (RunPhase::Gathering, false), "it begins anew");
+    assert_eq!(
+        (run.status().phase, run.status().stopped_early),
+        (RunPhase::Gathering, false),
+        "it begins a new attempt"
+    );
     // Trainers that take their own steps do not evaluate.
     let (job, mut run, now) = begun(1, 2, 0);
     let first = trainer_that_reads(&mut run, &job, now);
@@ -453,14 +457,14 @@ fn a_run_that_is_drained_before_its_trainer_joins_ends_at_once() {
 
 /// A bug: a run that was drained before the coordinator had found the checkpoint said that it has trained on no rows.
 #[test]
-fn a_run_that_is_drained_says_what_it_goes_on_from_as_far_as_that_is_known() {
+fn a_run_that_is_drained_says_what_it_continues_from_as_far_as_that_is_known() {
     let (mut job, now) = (Job::default(), Instant::now());
     job.placement.ps = 1;
     job.checkpoint.to = Some("checkpoints".into());
     let found = |number| Some(Origin { checkpoint: number, ..Origin::default() });
     for (origin, words) in [
-        (None, "--resume goes on from the newest checkpoint, if there is one"),
-        (found(Some(OriginCheckpoint::own(5))), "--resume goes on from checkpoint 5"),
+        (None, "--resume continues from the newest checkpoint, if there is one"),
+        (found(Some(OriginCheckpoint::own(5))), "--resume continues from checkpoint 5"),
         (found(None), "stopped before the first checkpoint: the run has trained on no rows"),
     ] {
         let mut run = RunState::new(&job, 7, now);
@@ -533,7 +537,7 @@ fn that_the_last_checkpoint_cannot_be_written_drains_the_run_and_counts_in_its_a
 /// A bug: the data changed between two attempts. Without checkpoints, the second attempt read the data that was left, and ended without a
 /// fault.
 #[test]
-fn an_attempt_that_begins_anew_reads_the_same_data() {
+fn a_new_attempt_reads_the_same_data() {
     let (job, mut run, now) = begun(1, 1, 0);
     let trainer = trainer_that_reads(&mut run, &job, now);
     let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };

@@ -83,7 +83,7 @@ impl ClusterSession {
         });
         match left {
             Ok(()) => tracing::info!("{name} has left before its first batch: the run goes on without it"),
-            Err(begins_anew) if begins_anew.kind == FaultKind::RolledBack => return begins_anew,
+            Err(rolled_back) if rolled_back.kind == FaultKind::RolledBack => return rolled_back,
             Err(unheard) => tracing::debug!(%unheard, "the coordinator could not be told that this process ends"),
         }
         fault
@@ -102,7 +102,7 @@ impl ClusterSession {
         };
         match left {
             Ok(()) => Ok(()),
-            // If the run has begun anew, a heartbeat says so.
+            // If the run has begun a new attempt, a heartbeat says so.
             Err(fault) => match tokio::time::timeout(SHUTDOWN_DEADLINE, failed).await {
                 Ok(Err(failed)) => Err(failed),
                 _ => Err(fault),

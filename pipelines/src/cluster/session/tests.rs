@@ -7,11 +7,12 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Domain;
 use forebay_job::StalenessRule;
-use forebay_net::Caller;
+use forebay_net::{Caller, Handler, Identity, Limits, Security};
 
-use super::super::messages::{FailRequest, Failure, JoinReply, JoinRequest, MemberId};
+use super::super::messages::{FailRequest, Failure, JoinReply, JoinRequest, MemberId, job_digest};
 use super::*;
 use crate::columns::sampled_settings::SampledSettings;
+use crate::context::Context;
 
 /// A coordinator, and the kinds of the requests that it gets.
 struct Recorded {

@@ -1,5 +1,5 @@
-//! The store of the checkpoints is away for a while when the coordinator is started again, as a disk that is not mounted: it looks as if
-//! the run had made no checkpoint. The run must not begin at the start while a process, or the supervisor, knows better.
+//! The store of the checkpoints cannot be reached for a while when the coordinator is started again, as a disk that is not mounted: it
+//! looks as if the run had made no checkpoint. The run must not begin at the start while a process, or the supervisor, knows better.
 
 use forebay_base::mix64;
 
@@ -8,18 +8,18 @@ use super::super::messages::MemberId;
 use super::network::{Message, Pid};
 use super::world::{Event, World};
 
-/// Chosen so that the store is away in no seed of `ONCE_WRONG` in `tests.rs`.
+/// Chosen so that the store cannot be reached in no seed of `ONCE_WRONG` in `tests.rs`.
 const AWAY: u64 = 1 << 38;
 
-/// The longest time that the store is away.
+/// The longest time that the store cannot be reached.
 const LONGEST: u64 = 8000;
 
 /// The time between two looks of the coordinator at a store without checkpoints.
 const LOOKS: u64 = 1000;
 
 impl World {
-    /// The coordinator is started again: in one of eight runs the store is away at each of these times. Not if all processes are new and
-    /// there is no supervisor: then none knows of the checkpoints. Takes no random number, so that other seeds keep their runs.
+    /// The coordinator is started again: in one of eight runs the store cannot be reached at each of these times. Not if all processes are
+    /// new and there is no supervisor: then none knows of the checkpoints. Takes no random number, so that other seeds keep their runs.
     pub(super) fn store_may_be_away(&mut self, pid: Pid) {
         if self.store.is_empty() {
             return;
@@ -33,7 +33,7 @@ impl World {
             self.is_supervised() || self.processes.iter().any(|other| other.alive && other.made.under().is_some());
         if is_known && mix64(self.seed ^ AWAY).is_multiple_of(8) {
             self.away_until = self.now + mix64(self.seed ^ self.now) % LONGEST;
-            self.log(&format!("the store is away until {}", self.away_until));
+            self.log(&format!("the store cannot be reached until {}", self.away_until));
             self.counted.away += 1;
         }
     }

@@ -1,5 +1,5 @@
 //! The faults of processes: they are killed, stand still, are cut off, and are started again. In two of five runs a supervisor kills
-//! processes from which the coordinator has heard nothing for too long, as `launch` does. In these runs a process may stand still for ever,
+//! processes from which the coordinator has heard nothing for too long, as `launch` does. In these runs a process may stand still forever,
 //! or load its part of a checkpoint for a long time.
 
 use forebay_base::mix64;
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// The connections of a process that stands still for ever break: the others hear nothing of it.
+    /// The connections of a process that stands still forever break: the others hear nothing of it.
     pub(super) fn keep_alive(&mut self, pid: Pid) {
         if self.processes[pid].alive && self.processes[pid].paused_until == FOR_EVER {
             self.break_streams(pid);

@@ -25,7 +25,7 @@ impl World {
         match body {
             _ if process.leaves.is_some_and(|(asked, _)| asked == call) => self.ends(pid),
             // It has said that its part is damaged.
-            Answer::Done if process.cannot_start == Some(call) => self.begins_anew(pid),
+            Answer::Done if process.cannot_start == Some(call) => self.starts_again(pid),
             Answer::Plan(PlanReply::Failed(_) | PlanReply::Over) | Answer::Join(JoinReply::Failed(_)) => {
                 self.hears_the_end(pid)
             }
@@ -62,7 +62,7 @@ impl World {
             Answer::Done if matches!(process.departure, SimDeparture::Leaves(asked) if asked == call) => {
                 self.trainer_has_left(pid);
             }
-            Answer::Join(JoinReply::AttemptIsOver) => self.begins_anew(pid),
+            Answer::Join(JoinReply::AttemptIsOver) => self.starts_again(pid),
             Answer::Join(JoinReply::Joined(member)) => {
                 self.check_no_twin(pid, member)?;
                 self.check_begins_with_checkpoint(pid, member)?;
@@ -73,7 +73,7 @@ impl World {
                 process.heartbeat.1 = None;
                 let Some(member) = process.member else { return Ok(()) };
                 if status.attempt != member.attempt {
-                    self.begins_anew(pid);
+                    self.starts_again(pid);
                 } else if matches!(status.phase, RunPhase::Failed(_)) {
                     self.hears_the_end(pid);
                 } else {
@@ -87,9 +87,9 @@ impl World {
                 self.hears_the_end(pid);
             }
             // The run has begun a new attempt: the next heartbeat says so. Or the coordinator was started again.
-            Answer::Refused(_) if process.member.is_none() => self.begins_anew(pid),
+            Answer::Refused(_) if process.member.is_none() => self.starts_again(pid),
             Answer::Refused(why) if why.contains("new attempt") || why.contains("unknown to the coordinator") => {
-                self.begins_anew(pid);
+                self.starts_again(pid);
             }
             body => match std::mem::replace(&mut process.part, Part::None) {
                 Part::Trainer(mut trainer) => {

@@ -1,5 +1,5 @@
 //! A process of the run, and what it does when it is its turn: it plans, joins, sends heartbeats, and works as a member. It begins
-//! anew when the run does.
+//! again when the run does.
 
 use forebay_actors::FaultKind;
 
@@ -37,7 +37,7 @@ pub(super) struct Process {
     /// It loads its part of a checkpoint until then, and joins.
     pub(super) loads: Option<(u64, JoinRequest)>,
     pub(super) coordinator: Option<Box<RunState>>,
-    /// When the coordinator finds what an attempt goes on from.
+    /// When the coordinator finds what an attempt continues from.
     pub(super) finds_origin: Option<u64>,
     pub(super) member: Option<MemberId>,
     /// It has asked for a plan.
@@ -131,8 +131,8 @@ impl Process {
 }
 
 impl World {
-    /// Begins anew with a plan, unless it is about to leave.
-    pub(super) fn begins_anew(&mut self, pid: Pid) {
+    /// Starts again with a plan, unless it is about to leave.
+    pub(super) fn starts_again(&mut self, pid: Pid) {
         if self.processes[pid].leaves.is_some() {
             return;
         }

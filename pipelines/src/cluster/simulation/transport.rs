@@ -157,7 +157,7 @@ impl World {
         self.send(from, to, Message::Answer { call, body });
     }
 
-    /// Ends the connections of a process: it is dead or has begun anew. What it has sent may still arrive.
+    /// Ends the connections of a process: it is dead or has begun a new attempt. What it has sent may still arrive.
     pub(super) fn end_connections(&mut self, pid: Pid) {
         self.transport.calls.retain(|(from, _), _| *from != pid);
         self.break_streams(pid);

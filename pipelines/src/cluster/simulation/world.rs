@@ -56,9 +56,9 @@ pub(super) struct World {
     pub(super) transport: Transport,
     /// The checkpoints by number.
     pub(super) store: BTreeMap<u64, StoredCheckpoint>,
-    /// The store is away until then: no checkpoint is found.
+    /// The store cannot be reached until then: no checkpoint is found.
     pub(super) away_until: u64,
-    /// The newest attempt that began without a checkpoint while the store was away.
+    /// The newest attempt that began without a checkpoint while the store could not be reached.
     pub(super) began_without: Option<u64>,
     /// Files of gradients that several trainers keep.
     pub(super) kept_files: BTreeMap<String, Vec<(BatchId, u64)>>,
@@ -104,7 +104,8 @@ pub(super) struct Counted {
     pub(super) stopped_early: u64,
     /// Trainers that left while the run went on.
     pub(super) left: u64,
-    /// How often the store was away when the coordinator was started again, and how often the coordinator found no checkpoint and waited.
+    /// How often the store could not be reached when the coordinator was started again, and how often the coordinator found no checkpoint
+    /// and waited.
     pub(super) away: u64,
     pub(super) waits: u64,
     pub(super) events: u64,
@@ -184,7 +185,7 @@ impl World {
                 Event::Start(place) => self.start(place),
                 Event::KeepAlive(pid) => self.keep_alive(pid),
                 Event::Terminate(pid) => self.terminate(pid),
-                // A process that stands still for ever sends nothing again.
+                // A process that stands still forever sends nothing again.
                 Event::Retry { from, .. } if self.processes[from].paused_until == FOR_EVER => self.at(FOR_EVER, event),
                 Event::Retry { from, call } if self.processes[from].alive => self.try_call(from, call),
                 Event::Step(pid) | Event::Deliver { to: pid, .. } if self.processes[pid].paused_until > time => {

@@ -230,7 +230,7 @@ fn a_local_delta_whose_manifest_cannot_be_read_is_told_once_and_a_folder_without
     world.is_day(&newer(&mut follower, &first), 1);
 }
 
-/// Servers that start at different times may then serve different versions for ever.
+/// Servers that start at different times may then serve different versions forever.
 #[test]
 fn deltas_from_one_version_to_several_are_told_once_and_the_first_by_name_counts() {
     let world = World::new(StoreFailure::Error);

@@ -237,7 +237,7 @@ fn a_process_that_is_started_while_its_predecessor_leaves_waits_for_it_and_joins
     assert_eq!(run.state.status().attempt, 8);
 }
 
-/// Otherwise its successor would wait for ever.
+/// Otherwise its successor would wait forever.
 #[test]
 fn a_trainer_that_dies_while_it_leaves_is_lost_like_any_other() {
     let mut run = Run::new(0, true, false);
@@ -322,7 +322,7 @@ fn an_attempt_begins_without_trainers_that_nothing_is_heard_of() {
     run.pass(590, &members);
     assert_eq!(run.state.status().phase, RunPhase::Gathering, "each step needs all trainers");
     run.pass(20, &members);
-    let RunPhase::Failed(failure) = run.state.status().phase else { panic!("it waits for ever") };
+    let RunPhase::Failed(failure) = run.state.status().phase else { panic!("it waits forever") };
     assert!(failure.message.starts_with("trainer 1, trainer 2 did not join within 600 s"), "{}", failure.message);
 }
 

@@ -1,5 +1,5 @@
 //! Checks that a source of a program keeps to its leases: a cluster waits for every window that was granted, so a source that leaves one
-//! out would make it wait for ever.
+//! out would make it wait forever.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -165,6 +165,7 @@ mod tests {
     use forebay_connectors::{LocalLeases, ReadOptions, Synthetic, SyntheticSource, WindowMark};
 
     use super::super::own_rows::OwnRows;
+    use super::super::source_progress::{SourceProgress, Watched};
     use super::*;
 
     const PLAN: DataPlan = DataPlan { epochs: 1, rows: 250, windows: 3, fingerprint: 7 };
@@ -199,11 +200,15 @@ mod tests {
         }
     }
 
+    /// A source that is checked against its leases.
+    fn watched<S>(source: S, leases: Arc<NotedLeases>) -> Watched<S> {
+        Watched { source, progress: SourceProgress::default(), own: Some(OwnRows::named("clicks", Some(leases))) }
+    }
+
     /// What is wrong with a source that returns `batches`; `None` asks for a lease.
     async fn said(batches: Vec<Option<Rows>>) -> Option<String> {
         let leases = leases(PLAN);
-        let source = Scripted(Arc::clone(&leases), batches.into());
-        let mut source = OwnRows::named("clicks".into(), source, Some(leases));
+        let mut source = watched(Scripted(Arc::clone(&leases), batches.into()), leases);
         let cx = StageCx::detached("read");
         loop {
             match source.next(&cx).await {
@@ -219,7 +224,7 @@ mod tests {
         }
     }
 
-    /// A bug: the cluster waited for ever for a window that the source had left out, or not closed.
+    /// A bug: the cluster waited forever for a window that the source had left out, or not closed.
     #[tokio::test]
     async fn a_source_that_breaks_its_leases_is_a_fault_that_names_the_window() {
         let whole = |window, n: usize| vec![Some(rows(window, n / 2, false)), Some(rows(window, n - n / 2, true))];
@@ -270,8 +275,7 @@ mod tests {
         let leases = Arc::new(NotedLeases::new("clicks", lost, 100));
         let options = ReadOptions { window_rows: 100, ..ReadOptions::default() };
         let source = SyntheticSource::new(Synthetic { rows: 250, ..Synthetic::default() }, options);
-        let leased: Arc<dyn Leases> = Arc::clone(&leases) as _;
-        let mut source = OwnRows::named("clicks".into(), source.leasing(leased), Some(leases));
+        let mut source = watched(source.leasing(Arc::clone(&leases) as Arc<dyn Leases>), leases);
         let cx = StageCx::detached("read");
         source.open(&cx).await.unwrap();
         let mut n = 0;

@@ -10,24 +10,46 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_actors::{Control, Domain, Fault, FaultKind, Host, counted};
-use forebay_batches::RowCounts;
-use forebay_job::{Job, ReduceLrOnPlateau, RunEnd, Transfers};
+use forebay_job::{Job, ReduceLrOnPlateau, Transfers};
 use futures::executor::block_on;
 
-use super::resources::Resources;
-use crate::cluster::RunPhase;
+use super::evaluations::{DenseCopy, EvaluationRequest, EvaluationState};
+use super::{Evaluations, LearningRates, stopping};
 use crate::columns::run_types::{RowTypes, RunTypes};
 use crate::context::Context;
 use crate::dense_model::job_model::JobModel;
-use crate::evaluations::evaluations::{DenseCopy, EvaluationRequest, EvaluationState};
-use crate::evaluations::{Evaluations, LearningRates, stopping};
 use crate::metrics::evaluation_points::EvaluationPoint;
 use crate::metrics::progress::Progress;
 use crate::metrics::quality::Evaluation;
 use crate::metrics::training_summary::TrainingSummary;
 use crate::model::Model;
 use crate::retries::Retries;
-use crate::stages::participation::Participation;
+
+/// Tells the other trainers how many rows were before the evaluation. Fails if the coordinator does not answer.
+pub(crate) type TellOthers = Box<dyn Fn(u64) -> Result<(), Fault> + Send>;
+
+/// The run that is evaluated.
+pub(crate) struct EvaluatedRun {
+    pub(crate) control: Control,
+    pub(crate) job: Job,
+    pub(crate) context: Context,
+    pub(crate) model: JobModel,
+    pub(crate) rates: LearningRates,
+    pub(crate) progress: Progress,
+    pub(crate) types: RunTypes,
+    /// The summary that a kept model is saved with, once the evaluation has set its rows, steps and epochs.
+    pub(crate) summary: TrainingSummary,
+    /// Replaces the dense parameters by the newest ones, if other processes have them. May block on the network.
+    pub(crate) latest: Box<dyn Fn(DenseCopy) -> Result<DenseCopy, Fault> + Send>,
+    /// Receives each evaluation, after its model is kept if it is the best. Checkpoints after that have the evaluation.
+    pub(crate) evaluated: Box<dyn Fn(EvaluationPoint) + Send>,
+    /// Whether the processes of the run are shutting down.
+    pub(crate) ends: Box<dyn Fn() -> bool + Send>,
+    /// Called with the rows and steps of the last evaluation when the metric has stopped improving, before the run is drained.
+    pub(crate) stopped: Box<dyn Fn(u64, u64) + Send>,
+    /// If other trainers wait for the evaluation, tells them that the one after this many rows is over. Blocks.
+    pub(crate) tell_others: Option<TellOthers>,
+}
 
 /// Evaluates the model of a run until the run ends.
 pub(crate) struct Evaluator {
@@ -35,69 +57,25 @@ pub(crate) struct Evaluator {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Tells the other trainers that the evaluation after this many rows is over. Blocks. Fails if the coordinator does not answer.
-type TellOthers = Box<dyn Fn(u64) -> Result<(), Fault> + Send>;
-
 struct Worker {
     shared: Arc<EvaluationState>,
-    control: Control,
-    job: Job,
-    context: Context,
-    model: JobModel,
-    rates: LearningRates,
-    progress: Progress,
-    participation: Participation,
-    types: RunTypes,
-    /// The summary that a kept model is saved with, once the evaluation has set its rows, steps and epochs.
-    summary: TrainingSummary,
-    /// Steps of the model at `train.from`.
-    steps_before: u64,
-    /// Whether the run ends, so that nothing is tried again.
-    gives_up: Box<dyn Fn() -> bool + Send>,
-    /// In a cluster, tells the coordinator that the training has ended after these rows and batches.
-    stopped: Option<Box<dyn Fn(RowCounts) + Send>>,
-    /// If other trainers wait for the evaluation, tells them that the one after this many rows is over.
-    evaluated: Option<TellOthers>,
+    run: EvaluatedRun,
 }
 
 impl Evaluator {
-    /// Evaluates the run that `control` controls when `requests` ask for it.
+    /// Evaluates `run` when `requests` ask for it.
     pub(crate) fn start(
         evaluations: &Arc<Evaluations>,
         requests: Option<Receiver<EvaluationRequest>>,
-        resources: &Resources,
-        control: Control,
+        run: EvaluatedRun,
     ) -> Self {
-        let (shared, run) = (Arc::clone(&evaluations.shared), control.clone());
-        let status = resources.session.as_ref().map(|session| session.member.subscribe());
-        // A process that is asked to shut down asks the coordinator for a drain.
-        let ends = move || {
-            let phase = status.as_ref().map(|status| status.borrow().phase.clone());
-            matches!(phase, Some(RunPhase::Draining | RunPhase::Failed(_)))
-        };
-        let others = resources.session.as_ref().filter(|_| resources.job.round().is_some());
-        let worker = Worker {
-            shared: Arc::clone(&evaluations.shared),
-            job: resources.job.clone(),
-            context: resources.context.clone(),
-            model: resources.model.clone(),
-            rates: resources.learning_rates(),
-            progress: resources.progress.clone(),
-            participation: resources.participation.clone(),
-            types: resources.types.clone(),
-            summary: TrainingSummary { ended: RunEnd::StoppedEarly, ..resources.summary() },
-            steps_before: resources.steps_before,
-            gives_up: Box::new(move || shared.asked_to_shut_down() || ends() || run.killed() || run.ended()),
-            stopped: resources.session.as_ref().map(|session| Box::new(session.stops_early()) as _),
-            evaluated: others.map(|session| Box::new(session.evaluated()) as _),
-            control,
-        };
+        let worker = Worker { shared: Arc::clone(&evaluations.shared), run };
         if evaluations.stopped() {
-            // The run goes on from a checkpoint that was made after the training had stopped.
+            // The run continues from a checkpoint that was made after the training had stopped.
             worker.stop();
         }
-        let run = move || requests.into_iter().for_each(|requests| worker.run(&requests));
-        let thread = std::thread::Builder::new().name("evaluation".into()).spawn(run);
+        let answer = move || requests.into_iter().for_each(|requests| worker.answer(&requests));
+        let thread = std::thread::Builder::new().name("evaluation".into()).spawn(answer);
         let thread = thread.map_err(|e| {
             let fault = Fault::no_thread("the thread `evaluation`", e);
             tracing::error!("the model cannot be evaluated: {fault}");
@@ -133,7 +111,7 @@ fn may_pass(fault: &Fault, scored_before: bool) -> bool {
 }
 
 impl Worker {
-    fn run(&self, requests: &Receiver<EvaluationRequest>) {
+    fn answer(&self, requests: &Receiver<EvaluationRequest>) {
         while let Ok(EvaluationRequest { rows, epochs, answer }) = requests.recv() {
             // The look-up would add the lineage of the batch that it holds. No evaluation is about the rows of that batch, and a fault of
             // the rows of data.eval has their place already.
@@ -152,9 +130,9 @@ impl Worker {
     /// that may pass prevents it.
     fn evaluate(&self, rows: u64, epochs: u32) -> Result<(), Fault> {
         self.try_to_evaluate(rows, epochs)?;
-        match &self.evaluated {
+        match &self.run.tell_others {
             // The end of the training tells them, too.
-            Some(evaluated) if !self.shared.lock().stopped => evaluated(rows),
+            Some(tell) if !self.shared.lock().stopped => tell(rows),
             _ => Ok(()),
         }
     }
@@ -164,7 +142,7 @@ impl Worker {
         let scored_before = !self.shared.lock().points.is_empty();
         let steps = model.training.as_ref().map_or(0, |training| training.steps);
         let evaluation = match self.scored(&model, rows, scored_before) {
-            Err(fault) if may_pass(&fault, scored_before) && !self.control.killed() => {
+            Err(fault) if may_pass(&fault, scored_before) && !self.run.control.killed() => {
                 self.shared.miss();
                 tracing::warn!(
                     "the evaluation after {} is missed, and the training goes on without it: {fault}",
@@ -174,7 +152,7 @@ impl Worker {
             }
             scored => scored?,
         };
-        let options = &self.job.evaluation;
+        let options = &self.run.job.evaluation;
         let point = EvaluationPoint::new(rows, steps, epochs, &evaluation);
         let (others, left_out) = (others(&evaluation), evaluation.left_out());
         if !scored_before {
@@ -183,13 +161,11 @@ impl Worker {
         let point = EvaluationPoint { reduced_lr: self.shared.reduces_lr(&point), ..point };
         let (at, is_best) = self.shared.add(point, evaluation);
         if point.reduced_lr {
-            self.shared.reduce_lr(&self.rates)?;
+            self.shared.reduce_lr(&self.run.rates)?;
         }
         let is_kept = is_best && self.is_kept(at, &model)?;
         // The model is kept before the point is recorded: checkpoints after that name the model.
-        if let Some(cut_point) = self.participation.cut_point() {
-            cut_point.evaluated(point);
-        }
+        (self.run.evaluated)(point);
         let mut state = self.shared.lock();
         let best = match stopping::best(options, &state.points) == Some(at) {
             true => ", the best so far",
@@ -214,23 +190,21 @@ impl Worker {
 
     /// Ends the training: no more batches are trained on.
     fn stop(&self) {
-        if let Some(stopped) = &self.stopped {
-            let (rows, steps) = self.shared.lock().points.last().map_or((0, 0), |point| (point.rows, point.steps));
-            let batches = steps.saturating_sub(self.steps_before) * self.job.in_step() as u64;
-            stopped(RowCounts { trained: rows, rejected: 0, batches });
-        }
-        self.control.drain();
+        let (rows, steps) = self.shared.lock().points.last().map_or((0, 0), |point| (point.rows, point.steps));
+        (self.run.stopped)(rows, steps);
+        self.run.control.drain();
     }
 
     /// Scores `data.eval` with the model after `rows` rows.
     fn scored(&self, model: &Model, rows: u64, scored_before: bool) -> Result<Evaluation, Fault> {
-        let Some(paths) = &self.job.data.eval else { return Err(Fault::internal("a job without data.eval evaluates")) };
+        let Some(paths) = &self.run.job.data.eval else {
+            return Err(Fault::internal("a job without data.eval evaluates"));
+        };
         let not_yet = format!("the evaluation after {} is not made yet", counted(rows, "row"));
         let passes = |fault: &Fault| may_pass(fault, scored_before);
         // No batch is trained on while the evaluation is tried again, so a fault that lasts costs this time only once.
-        let retries = self.retries(&not_yet, self.shared.has_missed(), &passes);
-        retries.run(|| {
-            model.evaluate_unless(paths.clone(), &self.shared.warned, || self.control.ended()).map_err(of_data_eval)
+        self.retry(&not_yet, self.shared.has_missed(), &passes, || {
+            model.evaluate_unless(paths.clone(), &self.shared.warned, || self.run.control.ended()).map_err(of_data_eval)
         })
     }
 
@@ -242,7 +216,7 @@ impl Worker {
     fn is_kept(&self, at: usize, model: &Model) -> Result<bool, Fault> {
         let not_yet = format!("the model of evaluation {} is not kept yet", at + 1);
         let passes = |fault: &Fault| fault.domain == Domain::External;
-        let kept = self.retries(&not_yet, self.shared.has_not_kept(), &passes).run(|| self.shared.keep(at, model));
+        let kept = self.retry(&not_yet, self.shared.has_not_kept(), &passes, || self.shared.keep(at, model));
         match kept {
             Err(fault) if fault.domain == Domain::Internal => Err(fault),
             Err(fault) => {
@@ -255,41 +229,49 @@ impl Worker {
 
     /// Tries for `output.retry_for`, until the run is asked to shut down. `once`: tries once, because the last action has failed for that
     /// long.
-    fn retries<'a>(&'a self, not_yet: &'a str, once: bool, passes: &'a dyn Fn(&Fault) -> bool) -> Retries<'a> {
-        let timeout = if once { Duration::ZERO } else { self.job.output.retry_for.0 };
-        Retries { not_yet, timeout, passes, gives_up: &*self.gives_up }
+    fn retry<T>(
+        &self,
+        not_yet: &str,
+        once: bool,
+        passes: &dyn Fn(&Fault) -> bool,
+        attempt: impl FnMut() -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let timeout = if once { Duration::ZERO } else { self.run.job.output.retry_for.0 };
+        let EvaluatedRun { control, ends, .. } = &self.run;
+        let gives_up = || self.shared.asked_to_shut_down() || ends() || control.killed() || control.ended();
+        Retries { not_yet, timeout, passes, gives_up: &gives_up }.run(attempt)
     }
 
     /// The model after all batches that were looked up, which have `rows` rows and `epochs` whole epochs.
     fn model_now(&self, rows: u64, epochs: u32) -> Result<Model, Fault> {
         self.shared.lock().wants_dense = true;
-        let first = match self.job.train.transfers() {
+        let first = match self.run.job.train.transfers() {
             Transfers::Apart => "upload",
             Transfers::Inline => "train",
         };
-        block_on(self.control.barrier_at(first))?;
+        block_on(self.run.control.barrier_at(first))?;
         let dense = self.shared.lock().dense.take();
-        let Some(DenseCopy { parameters: dense, optimizer }) = dense else {
+        let Some(dense) = dense else {
             return Err(Fault::internal("a barrier has passed without the dense parameters"));
         };
-        let (dense, optimizer) = self.participation.latest(dense, optimizer, self.job.output.state)?;
-        let steps = self.progress.snapshot().steps;
-        let mut summary = self.summary.clone();
-        if let Some(RowTypes { types, lists }) = self.types.get() {
+        let DenseCopy { parameters: dense, optimizer } = (self.run.latest)(dense)?;
+        let steps = self.run.progress.snapshot().steps;
+        let mut summary = self.run.summary.clone();
+        if let Some(RowTypes { types, lists }) = self.run.types.get() {
             (summary.types, summary.lists) = (types.0, lists);
         }
         let training = TrainingSummary { rows, steps, epochs: u64::from(epochs), ..summary };
         Ok(Model {
-            job: self.job.clone(),
+            job: self.run.job.clone(),
             dense,
             optimizer,
-            table: self.rates.table.clone(),
+            table: self.run.rates.table.clone(),
             training: Some(training),
             approximates: None,
-            model: self.model.clone(),
+            model: self.run.model.clone(),
             // The host of the run serves the table, and this host serves nothing.
             host: Host::start("evaluation")?,
-            context: self.context.clone(),
+            context: self.run.context.clone(),
         })
     }
 }
@@ -312,7 +294,7 @@ mod tests {
 
     #[test]
     fn faults_of_a_disk_or_a_store_may_pass_and_those_of_rows_that_were_scored_before() {
-        let away = || Fault::external("the store is away");
+        let away = || Fault::external("the store cannot be reached");
         let nothing = || Fault::user("there is nothing at `rows`");
         for (fault, at_first, later) in [
             (away(), true, true),
