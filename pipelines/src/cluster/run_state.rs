@@ -5,12 +5,14 @@
 //! [heartbeat](RunState::heartbeat), and fails for the same reasons.
 //!
 //! More of its methods: `run_state/attempts.rs` (joins, losses), `run_state/cutting.rs` (cuts), `run_state/leaving.rs` (trainers that
-//! leave), `run_state/evaluating.rs` (evaluations), `run_state/silence.rs` (timeouts), `run_state/end_notices.rs` (the end).
+//! leave), `run_state/evaluating.rs` and `run_state/evaluation_turns.rs` (evaluations), `run_state/silence.rs` (timeouts),
+//! `run_state/end_notices.rs` (the end).
 
 mod attempts;
 mod cutting;
 mod end_notices;
 mod evaluating;
+mod evaluation_turns;
 mod leaving;
 mod silence;
 
@@ -24,7 +26,7 @@ use forebay_connectors::DataPlan;
 use forebay_job::{DenseAt, Job};
 
 use self::end_notices::EndNotices;
-use self::evaluating::EvaluationTurns;
+use self::evaluation_turns::EvaluationTurns;
 use super::absent_readers::AbsentReaders;
 use super::cuts::Cuts;
 use super::leases::{LeaseBook, LeaseReply, windows_per_lease};

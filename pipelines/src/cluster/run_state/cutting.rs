@@ -104,7 +104,7 @@ impl RunState {
     }
 
     pub(super) fn check_cut(&mut self, now: Instant) {
-        if self.is_evaluated() {
+        if self.evaluations.are_awaited() {
             // The trainers stop after the step before which the model is evaluated.
             return self.cuts.discount_until(now);
         }

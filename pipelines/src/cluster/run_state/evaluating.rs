@@ -9,15 +9,6 @@ use super::super::members::Role;
 use super::super::messages::{EvaluationAt, EvaluationReply, Failure, RunPhase};
 use super::RunState;
 
-/// The evaluations of one attempt, by the rows that the model was trained on.
-#[derive(Debug, Default)]
-pub(super) struct EvaluationTurns {
-    /// The newest one that a trainer waits for.
-    awaited: Option<u64>,
-    /// The newest one that is over.
-    over: Option<u64>,
-}
-
 impl RunState {
     /// The first trainer has evaluated the model, or goes on without that evaluation.
     ///
@@ -29,7 +20,7 @@ impl RunState {
         if (member.role, member.rank) != (Role::Trainer, 0) {
             return Err(Fault::user(format!("{member} says that the model is evaluated, expected trainer 0")));
         }
-        self.evaluations.over = self.evaluations.over.max(Some(rows));
+        self.evaluations.end(rows);
         Ok(())
     }
 
@@ -47,7 +38,7 @@ impl RunState {
         if member.role != Role::Trainer || member.rank == 0 {
             return Err(Fault::user(format!("{member} waits for an evaluation, expected a trainer after the first")));
         }
-        self.evaluations.awaited = self.evaluations.awaited.max(Some(rows));
+        self.evaluations.wait_for(rows);
         self.evaluation_reply(request)
     }
 
@@ -60,14 +51,9 @@ impl RunState {
         let goes_on = !matches!(self.phase, RunPhase::Running | RunPhase::Draining);
         Ok(match self.stopped_after {
             Some(_) => EvaluationReply::Stop,
-            None if goes_on || self.evaluations.over >= Some(request.rows) => EvaluationReply::GoOn,
+            None if goes_on || self.evaluations.is_over(request.rows) => EvaluationReply::GoOn,
             None => EvaluationReply::Wait,
         })
-    }
-
-    /// Whether a trainer waits for an evaluation that is not over.
-    pub(super) fn is_evaluated(&self) -> bool {
-        self.evaluations.awaited > self.evaluations.over
     }
 }
 
@@ -131,7 +117,7 @@ mod tests {
         let fault = run.evaluation_reply(at(second, 200)).unwrap_err();
         assert_eq!(fault.kind, forebay_actors::FaultKind::RolledBack, "the attempt is over: {fault}");
         let second = MemberId { attempt: run.status().attempt, ..second };
-        assert!(run.evaluations.over.is_none() && run.is_current(&second));
+        assert!(!run.evaluations.is_over(0) && run.is_current(&second));
     }
 
     /// Its trainers stop for a checkpoint after the step before which the model is evaluated.
