@@ -35,8 +35,8 @@ fn files_are_written_beside_a_datanode_that_is_frozen_in_the_middle() {
     let cluster = Cluster::start(&["--dead-after", "600", "--block-size", "134217728"]);
     let (store, folder) = Stores::default().open(&cluster.at("/frozen")).unwrap();
     let store: Arc<dyn ObjectStore> = store;
-    // All bytes of the first file are still in memory, so it is written again from its first byte. What the second one lacks is appended:
-    // a DataNode waits a minute for the frozen one before the NameNode closes the file, and does so for one file after the other.
+    // All bytes of the first file are still in memory, so it is written again from its first byte. What the second one lacks is appended
+    // once the NameNode has closed it: a DataNode waits a minute for the frozen one, and does so for one file after the other.
     // Two files with two replicas each on three DataNodes: one DataNode has both.
     let files: Vec<_> =
         [1, 5].iter().enumerate().map(|(i, &parts)| (folder.clone().join(i.to_string()), parts)).collect();

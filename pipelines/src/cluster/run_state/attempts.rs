@@ -9,7 +9,7 @@ use super::super::members::{self, Role};
 use super::super::messages::{
     CannotStartRequest, Failure, JoinReply, JoinRequest, MemberId, PlanReply, ProcessRequest, RunPhase,
 };
-use super::evaluating::EvaluationTurns;
+use super::evaluation_turns::EvaluationTurns;
 use super::{DamagedCheckpoints, Origin, RunState};
 
 /// Longer than two heartbeat intervals of any member.
