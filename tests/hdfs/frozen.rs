@@ -28,8 +28,8 @@ async fn begin(store: &Arc<dyn ObjectStore>, path: &Path, bytes: u8) -> Box<dyn 
     upload
 }
 
-/// A bug: hdfs-native sends to a DataNode without a time limit, and a long file waited forever. As in most clusters, a file is of one block,
-/// and the NameNode takes a silent DataNode for alive for ten minutes.
+/// A bug: hdfs-native sends to a DataNode without a time limit, and a long file waited forever. As in most clusters, a file is of one
+/// block, and the NameNode takes a silent DataNode for alive for ten minutes.
 #[test]
 fn files_are_written_beside_a_datanode_that_is_frozen_in_the_middle() {
     let cluster = Cluster::start(&["--dead-after", "600", "--block-size", "134217728"]);
