@@ -19,7 +19,7 @@ const LOOKS: u32 = 6;
 /// A replica: its stage by the position in the wiring, and its number.
 type Replica = (usize, usize);
 
-/// Looks at the meters for ever, and warns.
+/// Looks at the meters without end, and warns.
 pub(crate) async fn warn_of_long_work(state: &State) -> Infallible {
     let mut warnings = Warnings { after: state.settings.long_work, last: BTreeMap::new() };
     loop {

@@ -25,9 +25,9 @@ enum Wrong {
     OtherPlan,
     /// A window that is read again, after its reader was lost, has other rows: the filter of the source decides by chance.
     OtherRows,
-    /// After the first window it blocks its thread for ever.
+    /// After the first window it blocks its thread forever.
     Blocks,
-    /// After the first window it waits for ever.
+    /// After the first window it waits forever.
     Waits,
 }
 
