@@ -2,7 +2,6 @@
 
 use std::process::ExitCode;
 
-use arrow::array::BooleanArray;
 use arrow::compute::concat_batches;
 use forebay::actors::{Source, StageCx};
 use forebay::connectors::{Rows, Synthetic, SyntheticSource};
@@ -23,20 +22,17 @@ enum Wrong {
     More,
     /// Each process has other rows.
     OtherPlan,
-    /// A window that is read again, after its reader was lost, has other rows: the filter of the source decides by chance.
-    OtherRows,
     /// After the first window it blocks its thread forever.
     Blocks,
     /// After the first window it waits forever.
     Waits,
 }
 
-const ALL: [(&str, Wrong); 7] = [
+const ALL: [(&str, Wrong); 6] = [
     ("beyond", Wrong::Beyond),
     ("fewer", Wrong::Fewer),
     ("more", Wrong::More),
     ("other_plan", Wrong::OtherPlan),
-    ("other_rows", Wrong::OtherRows),
     ("blocks", Wrong::Blocks),
     ("waits", Wrong::Waits),
 ];
@@ -87,10 +83,6 @@ impl Source for Faulty {
             Wrong::More if rows.window.closes => {
                 let more = concat_batches(&batch.schema(), [batch, &batch.slice(0, 1)]);
                 rows.batch = more.map_err(|e| Fault::internal("a row cannot be repeated").because(e))?;
-            }
-            Wrong::OtherRows if rows.window.term > 0 => {
-                let all = BooleanArray::from(vec![true; batch.num_rows()]);
-                rows = rows.reject_where(&all, "chance", cx)?;
             }
             _ => {}
         }
