@@ -20,7 +20,7 @@ enum Wrong {
     Fewer,
     /// Windows have a row too many.
     More,
-    /// Each process has other rows.
+    /// Each process has other rows. After its first window it waits, so that the other process must ask for the rest.
     OtherPlan,
     /// After the first window it blocks its thread forever.
     Blocks,
@@ -73,7 +73,7 @@ impl Source for Faulty {
             (Wrong::Blocks, Some(_)) => loop {
                 std::thread::park();
             },
-            (Wrong::Waits, Some(_)) => std::future::pending().await,
+            (Wrong::Waits | Wrong::OtherPlan, Some(_)) => std::future::pending().await,
             _ => {}
         }
         let Some(mut rows) = self.source.next(cx).await? else { return Ok(None) };
