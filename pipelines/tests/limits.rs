@@ -110,12 +110,12 @@ fn run(slow: &str, takes: Takes) -> Report {
         .unwrap()
 }
 
-/// The analysis of the run, if its stages and services had taken no time, and one machine with cores to spare; `set` sets the times of
-/// some.
+/// The analysis of the run, if its stages and services had taken no time, and it had one machine with cores to spare for itself; `set`
+/// sets the times of some.
 fn analysed(mut report: Report, set: impl Fn(&mut StageReport)) -> RunReport {
     (report.wall, report.machine.cpu) = (WALL, Duration::ZERO);
     // More cores than the stand-ins could use, whatever this machine has: they are not the limit.
-    report.machine.cores = 64;
+    (report.machine.cores, report.machine.core_seconds) = (64, None);
     for stage in report.stages.iter_mut().chain(&mut report.services) {
         stage.waits.values_mut().for_each(|wait| wait.total = Duration::ZERO);
         (stage.busy, stage.waiting) = (Duration::ZERO, Duration::ZERO);

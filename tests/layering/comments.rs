@@ -32,7 +32,11 @@ fn files_are_named_in_backticks_in_comments() {
 #[test]
 fn a_file_is_found_from_its_folder_its_crate_and_the_project_only() {
     let file = Path::new("tests/layering/comments.rs");
-    assert!(["source.rs", "cli.rs", "src/cli.rs", "tests/drain.rs", "ps/src/lib.rs"].iter().all(|n| is_there(file, n)));
+    assert!(
+        ["source.rs", "cli.rs", "src/cli.rs", "tests/program/drain.rs", "ps/src/lib.rs"]
+            .iter()
+            .all(|n| is_there(file, n))
+    );
     assert!(!is_there(file, "layering/source.rs") && !is_there(file, "shard.rs"));
     assert!(is_there(Path::new("ps/tests/table.rs"), "shard.rs"));
 }

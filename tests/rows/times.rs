@@ -1,8 +1,5 @@
 //! Integers that are times, from files to scores: integers of Parquet, CSV and JSON lines have the scores of timestamps, in training,
 //! evaluation, prediction and requests. Errors name the field that is missing or wrong.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
-
-mod common;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,6 +15,8 @@ use forebay::{Job, Model};
 use forebay_base::mix64;
 use futures::executor::block_on;
 use serde_json::{Value, json};
+
+use super::common;
 
 const ROWS: u64 = 1200;
 

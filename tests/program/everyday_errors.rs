@@ -1,7 +1,4 @@
 //! Mistakes of every day get a message that names the place, in the user's words, and the way out.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -9,8 +6,9 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch};
 use arrow::ipc::writer::FileWriter;
-use common::run;
 use parquet::arrow::ArrowWriter;
+
+use super::common::{self, run};
 
 const COLUMNS: [&str; 2] = ["columns.dense=['x']", "columns.slots=[{ column = 'c', kind = 'int' }]"];
 

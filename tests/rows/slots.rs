@@ -1,7 +1,4 @@
 //! The statistics of slots in the report: right to the value, in one process and in several.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,6 +6,8 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
+
+use super::common;
 
 const ROWS: usize = 3000;
 

@@ -1,15 +1,14 @@
 //! What a sample of the rows decides: scales of dense features for which a job sets neither a transform nor a scale, and the bias of a new
 //! model.
 //! Every process and every later run has the same.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
-
-mod common;
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use forebay::pipelines::{Columns, Scale, Transform};
+
+use super::common;
 
 /// Random numbers from 0 to 1 (Knuth's MMIX).
 struct Random(u64);

@@ -1,7 +1,4 @@
 //! The model folder: reads back as it was, refuses damage by name, and is never half there.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +16,8 @@ use object_store::memory::InMemory;
 use object_store::{ObjectStore, ObjectStoreExt};
 use rustix::fs::{CWD, RenameFlags};
 use serde_json::Value;
+
+use super::common;
 
 fn files(dir: &Path, into: &mut Vec<std::path::PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {

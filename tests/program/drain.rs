@@ -1,7 +1,4 @@
 //! Ctrl-C: the first drains, saves beside an older model and reports; the second stops at once.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
-
-mod common;
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -9,11 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use common::Background;
 use forebay::actors::{FaultKind, Verdict};
 use forebay::pipelines::model_folder::Manifest;
 use forebay::pipelines::{RunEnd, Snapshot};
 use forebay::{Model, Training};
+
+use super::common::{self, Background};
 
 /// Longer than the time within which several signals are one.
 const LATER: Duration = Duration::from_millis(700);

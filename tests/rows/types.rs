@@ -1,8 +1,5 @@
 //! Rows whose columns have other types than in training: read as in training, or refused by the name of the column, never scored as
 //! something else.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
-
-mod common;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,6 +14,8 @@ use forebay::pipelines::model_folder::Manifest;
 use forebay::pipelines::{Context, RequestRows, ScoringThreads, ServingModel, Trained};
 use forebay::{Model, Training};
 use futures::executor::block_on;
+
+use super::common;
 
 const SLOTS: &str = "columns.slots=['C1..C4', { column = 'C5..C6', kind = 'int' }]";
 const DENSE: &str =

@@ -1,7 +1,4 @@
 //! Wrong input of a user gives a clear error and the exit code 2, or a counted rejection.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +6,8 @@ use std::sync::Arc;
 
 use arrow::array::{Float32Array, Int32Array};
 use arrow::record_batch::RecordBatch;
-use common::run;
+
+use super::common::{self, run};
 
 /// Runs `train` on `data`, which must be refused as the user's fault with all of `words` in the message.
 #[track_caller]

@@ -1,7 +1,4 @@
 //! Everyday rows from outside: `forebay data stats`, training and evaluation with what it wrote, GAUC and slices.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,6 +12,8 @@ use arrow::array::{
 use arrow::datatypes::{Float64Type, Int32Type};
 use forebay::Job;
 use forebay::pipelines::{Context, column_statistics};
+
+use super::common;
 
 /// A job file over rows whose features have options.
 fn job_file(dir: &Path) -> PathBuf {

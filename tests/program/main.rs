@@ -1,4 +1,13 @@
-//! The program from outside: completions, manual pages, `--quiet`, a closed standard output, exit codes.
+//! The program from outside: completions, manual pages, `--quiet`, a closed standard output, exit codes, its errors, signals and examples.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod drain;
+mod everyday_errors;
+mod examples;
+mod model_folder;
+mod plan;
 
 use std::process::{Command, Output, Stdio};
 

@@ -1,13 +1,12 @@
 //! The job files in `examples/` plan and train as they are: on rows of the form that they name, with their own columns.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use forebay::Job;
 use forebay::connectors::criteo::{COLUMNS, column_name};
+
+use super::common;
 
 /// The job files in a folder.
 fn jobs(folder: &str) -> Vec<PathBuf> {

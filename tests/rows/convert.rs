@@ -1,7 +1,4 @@
 //! `forebay data convert` of text without types: the types of its columns, and values that do not fit.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +8,8 @@ use arrow::array::{Array, ArrayRef, AsArray, Int32Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type, Float64Type, Int64Type};
 use arrow::record_batch::RecordBatch;
-use common::{read_rows, run};
+
+use super::common::{self, read_rows, run};
 
 fn convert(rows: &Path, out: &Path, more: &[&str]) -> (Option<i32>, String) {
     let arguments = ["data", "convert", rows.to_str().unwrap(), "--out", out.to_str().unwrap()];

@@ -1,8 +1,5 @@
 //! Several labels from the job to the scores: evaluation and prediction of each, the same bits however a run is cut up, and what does
 //! not fit is refused.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +10,8 @@ use arrow::datatypes::{Float32Type, Int32Type};
 use forebay::Model;
 use forebay_models::auc_exact;
 use serde_json::Value;
+
+use super::common;
 
 /// Two labels of the synthetic rows; the second is 1 for about half of them.
 const LABELS: &str = "columns.label=['label', { column = 'I2', positive = '>= 3', name = 'many', weight = 0.5 }]";

@@ -1,13 +1,11 @@
 //! `forebay plan` with the report of a training, from outside.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::fs;
 use std::path::Path;
 
-use common::run;
 use serde_json::{Value, json};
+
+use super::common::{self, run};
 
 const JOB: [&str; 6] = ["--set", "model.kind=lr", "--set", "train.batch_rows=64", "--set", "pipeline.cores=1"];
 
