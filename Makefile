@@ -18,7 +18,8 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 SETUPS := libtorch tools hadoop spark python slurm manifests hosts chromium prometheus
 
 # Tests that need more than cargo: what `make setup` fetches, a feature, root, a GPU, or a long time.
-NEED_MORE := bench_device chaos checkpoint cluster dashboard export flight hdfs manifests predict report_page slurm spans tensorboard torch
+NEED_MORE := bench_device chaos checkpoint cluster dashboard export flight hdfs manifests own_program predict report_page slurm spans \
+	tensorboard torch
 # All others: files NAME.rs, folders with NAME/main.rs, and the members whose tests from the outside are one program, tests/main.rs.
 ONE_PROGRAM := $(patsubst %/tests/main.rs,%,$(wildcard */tests/main.rs))
 SEVERAL := $(filter-out $(ONE_PROGRAM),$(patsubst %/tests/,%,$(wildcard */tests/)))
@@ -30,8 +31,8 @@ CHECKED := $(sort $(filter-out $(NEED_MORE),$(TESTS)))
 TORCH_TESTS := apart golden gradients histories state torch transfer two_towers value_weights
 BOTH_TESTS := bench_device transfers
 NATIVE_TESTS := $(sort $(filter-out $(TORCH_TESTS),$(TESTS)))
-# Its processes wait for more than half of their time, and it takes longest: it runs beside the other tests.
-BESIDE := cluster
+# Their processes wait for more than half of their time, and they take longest: they run beside the other tests.
+BESIDE := cluster hdfs
 
 .PHONY: help demo check test chaos soak setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint docs bench clean-demo
 
@@ -51,11 +52,13 @@ check: ## fmt, clippy and the tests that need no download: before each commit
 test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, several hosts
 	cargo build --workspace --features otel --examples
 	cargo test --workspace --no-run --features otel $(NATIVE_TESTS:%=--test %)
-	failed=0; \
-	RUST_TEST_THREADS=3 cargo test --workspace --no-fail-fast --features otel $(BESIDE:%=--test %) >target/beside.log 2>&1 & beside=$$!; \
+	failed=0; beside=; \
+	for test in $(BESIDE); do \
+		RUST_TEST_THREADS=3 cargo test --workspace --no-fail-fast --features otel --test $$test >target/$$test.log 2>&1 & beside+=" $$!"; \
+	done; \
 	cargo test --workspace --no-fail-fast --features otel $(patsubst %,--test %,$(filter-out $(BESIDE),$(NATIVE_TESTS))) || failed=1; \
 	cargo test --workspace --no-fail-fast --features otel --doc || failed=1; \
-	wait $$beside || failed=1; cat target/beside.log; \
+	for test in $$beside; do wait $$test || failed=1; done; cat $(BESIDE:%=target/%.log); \
 	cargo test --workspace --no-fail-fast --features torch,otel --lib --bins $(TORCH_TESTS:%=--test %) \
 		$(BOTH_TESTS:%=--test %) || failed=1; \
 	exit $$failed

@@ -7,11 +7,10 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::time::Duration;
 
+use forebay_base::next_reminder;
+
 use crate::lock::lock;
 use crate::state::State;
-
-/// The longest time between two warnings of one piece of work, which double.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1800);
 
 /// The meters are looked at this many times in the time after which a stage is warned of.
 const LOOKS: u32 = 6;
@@ -67,8 +66,7 @@ impl Warnings {
             self.last.remove(&replica);
             return None;
         };
-        let next = last.map_or(self.after, |last| last + last.min(LONGEST_PAUSE));
-        (held >= next).then(|| {
+        (held >= next_reminder(self.after, last)).then(|| {
             self.last.insert(replica, held);
             held
         })

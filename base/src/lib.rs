@@ -11,6 +11,7 @@
 //!   ([`LrReductions`])
 //! - `hex.rs`: hexadecimal numbers in text ([`parse_hex`]); `floor.rs`: numbers rounded down to integers ([`floor_to_integer`],
 //!   [`parse_floor`])
+//! - `reminder.rs`: when something that lasts is reported again ([`next_reminder`])
 //! - `strict_tables.rs`: refuses a list of values in place of a table, in all that serde reads ([`StrictTables`])
 //! - `trial.rs`: whether a change of a setting has helped, and which changes did not ([`Trials`])
 //! - `panic.rs`: the text of a panic ([`panic_message`]), and panics that readers of hostile bytes expect ([`catch_expected`])
@@ -31,6 +32,7 @@ mod memory_error;
 mod names;
 mod panic;
 mod random;
+mod reminder;
 mod strict_tables;
 mod trial;
 
@@ -48,5 +50,6 @@ pub use memory_error::is_out_of_memory;
 pub use names::{listed, nearest};
 pub use panic::{catch_expected, panic_is_expected, panic_message};
 pub use random::{GOLDEN_GAMMA, SplitMix64, mix64, random_seed, signed_unit_f32, unit_f64, unmix64};
+pub use reminder::next_reminder;
 pub use strict_tables::StrictTables;
 pub use trial::{Trial, TrialState, Trials};

@@ -1,17 +1,19 @@
 //! The rows of a source of a program, checked against its leases. A source that returns nothing for long is named in the log: it may wait
 //! for rows that do not exist yet, so this is no fault. A source that blocks its thread is found by the meters of its stage.
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::Fault;
+use forebay_base::next_reminder;
 use forebay_connectors::Rows;
 
 use super::noted_leases::NotedLeases;
 
-/// After this time without rows a source is warned of; the longest time between two warnings.
-const SILENT: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(1800));
+/// After this time without rows a source is warned of.
+const SILENT: Duration = Duration::from_secs(60);
 
 /// What a run knows of a source of a program.
 pub(crate) struct OwnRows {
@@ -39,16 +41,21 @@ impl OwnRows {
         }
     }
 
-    /// Waits for the next rows of the source that describes itself so, and checks them. Cancel safe if `next` is.
+    /// What a warning calls the source: its name, or else how it describes itself.
+    pub(crate) fn name_or(&self, describe: impl FnOnce() -> String) -> Cow<'_, str> {
+        self.name.as_deref().map_or_else(|| Cow::Owned(describe()), Cow::Borrowed)
+    }
+
+    /// Waits for the next rows of the source that a warning calls so, and checks them. Cancel safe if `next` is.
     ///
     /// # Errors
     /// That of `next`. The source breaks its leases.
     pub(crate) async fn checked(
         &self,
-        described: &str,
+        called: &str,
         next: impl Future<Output = Result<Option<Rows>, Fault>>,
     ) -> Result<Option<Rows>, Fault> {
-        let (called, leases) = (self.name.as_deref().unwrap_or(described), self.leases.as_deref());
+        let leases = self.leases.as_deref();
         let rows = warn_while_silent(|waited| silence(called, leases, waited), next).await?;
         if let Some(leases) = leases {
             rows.as_ref().map_or_else(|| leases.ended(), |rows| leases.returned(rows))?;
@@ -60,13 +67,13 @@ impl OwnRows {
 /// Waits for the end of `next`, and warns again and again with what `silence` says of the time waited; `None`: there is nothing to say.
 /// Cancel safe if `next` is.
 async fn warn_while_silent<T>(silence: impl Fn(Duration) -> Option<String>, next: impl Future<Output = T>) -> T {
-    let (mut next, mut waited, mut wait) = (pin!(next), Duration::ZERO, SILENT.0);
+    let (mut next, mut last) = (pin!(next), None);
     loop {
-        if let Ok(rows) = tokio::time::timeout(wait, &mut next).await {
+        let waited = next_reminder(SILENT, last);
+        if let Ok(rows) = tokio::time::timeout(waited - last.unwrap_or_default(), &mut next).await {
             return rows;
         }
-        waited += wait;
-        wait = (wait * 2).min(SILENT.1);
+        last = Some(waited);
         if let Some(warning) = silence(waited) {
             tracing::warn!("{warning}");
         }
@@ -114,6 +121,6 @@ mod tests {
             7
         };
         assert_eq!(warn_while_silent(note, late).await, 7);
-        assert_eq!(*warned.borrow(), [60, 180, 420, 900, 1860, 3660, 5460]);
+        assert_eq!(*warned.borrow(), [60, 120, 240, 480, 960, 1920, 3720, 5520]);
     }
 }

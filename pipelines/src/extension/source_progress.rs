@@ -77,8 +77,8 @@ impl<S: Source<Out = Rows>> Source for Watched<S> {
     async fn next(&mut self, cx: &StageCx) -> Result<Option<Rows>, Fault> {
         let rows = match &self.own {
             Some(own) => {
-                let described = self.source.describe();
-                own.checked(&described, self.source.next(cx)).await?
+                let called = own.name_or(|| self.source.describe());
+                own.checked(&called, self.source.next(cx)).await?
             }
             None => self.source.next(cx).await?,
         };
