@@ -292,3 +292,139 @@ fn in_batch_softmax_trains_on_a_folder_of_rows_of_label_1() {
     let positives = labels.values().iter().filter(|&&label| label == 1).count() as u64;
     assert_eq!(trained.training.rows, positives);
 }
+
+/// What `eval --json` prints of a model on rows.
+fn evaluated(model: &Path, data: &Path, more: &[&str]) -> serde_json::Value {
+    let eval = ["eval", "--model", model.to_str().unwrap(), "--data", data.to_str().unwrap(), "--json"];
+    let said = common::exits(0, run(&[&eval[..], more].concat()), &[]);
+    serde_json::from_str(said.lines().find(|line| line.starts_with('{')).unwrap()).unwrap()
+}
+
+fn inner_product(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).fold(0.0, |sum, (a, b)| sum + a * b)
+}
+
+/// The recall at `k` and the MRR by the vectors that `embed` writes: all other items sorted by score, tied ones in the middle.
+fn slow_recall(model: &Path, data: &Path, dir: &Path, k: usize) -> (f64, f64) {
+    let rows = common::read_rows(data);
+    let [items, labels] = ["item", "label"].map(|name| rows[name].as_primitive::<Int32Type>().values().to_vec());
+    let of_items = embed(model, data, "item", "item", &dir.join("slow-items"));
+    let of_users = embed(model, data, "user", "item", &dir.join("slow-users"));
+    let catalogue: BTreeMap<i32, &Vec<f32>> = items.iter().copied().zip(&of_items).rev().collect();
+    let (mut found, mut reciprocal, mut positives) = (0.0, 0.0, 0.0);
+    for ((item, user), _) in items.iter().zip(&of_users).zip(&labels).filter(|(_, label)| **label == 1) {
+        let own = inner_product(user, catalogue[item]);
+        let others = || catalogue.iter().filter(|(other, _)| *other != item).map(|(_, of)| inner_product(user, of));
+        let (better, tied) =
+            (others().filter(|&score| score > own).count(), others().filter(|&score| score == own).count());
+        let places = || better + 1..=better + tied + 1;
+        found += places().filter(|place| *place <= k).count() as f64 / places().count() as f64;
+        reciprocal += places().map(|place| 1.0 / place as f64).sum::<f64>() / places().count() as f64;
+        positives += 1.0;
+    }
+    (found / positives, reciprocal / positives)
+}
+
+#[test]
+fn recall_is_that_of_all_sorted_scores_and_a_trained_model_beats_a_random_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let (data, test) = (rows(dir.path(), 0, 200_000), rows(dir.path(), 200_000, 2000));
+    let (model, random) = (path("model"), path("random"));
+    let text = text(&data, &model);
+    let of_histories = [
+        "columns.dense=[]",
+        "columns.slots=['item', { column = 'history', key_space = 'item', pooling = 'mean' }]",
+        "model.user={ slots = ['history'] }",
+        "model.item={ slots = ['item'] }",
+        "model.hidden=[]",
+        "model.vector_dim=16",
+    ];
+    for loss in [&SOFTMAX[..], &[]] {
+        common::train(job(&text, &[loss, &of_histories].concat())).model.save(&model).unwrap();
+        let found = evaluated(&model, &test, &["--set", "evaluation.recall_at=[20, 200]"]);
+        let retrieval = &found["retrieval"];
+        let vectors = tempfile::tempdir().unwrap();
+        let (recall, mrr) = slow_recall(&model, &test, vectors.path(), 20);
+        assert!((retrieval["recall"][0]["recall"].as_f64().unwrap() - recall).abs() < 1e-9, "{found} {recall}");
+        assert!((retrieval["mrr"].as_f64().unwrap() - mrr).abs() < 1e-9, "{found} {mrr}");
+        assert_eq!((&retrieval["recall"][1]["k"], &retrieval["rows"]), (&200.into(), &found["positives"]));
+        assert_eq!((&retrieval["items"], &retrieval["rows"]), (&retrieval["all_items"], &retrieval["all_rows"]));
+        let is_probability = loss.is_empty();
+        for metric in ["logloss", "normalized_entropy", "copc", "reliability"] {
+            assert_eq!(found.get(metric).is_some(), is_probability, "{metric}: {found}");
+        }
+        if !is_probability {
+            let still = [
+                "train.optimizer={ kind = 'sgd', lr = 1e-12 }",
+                "table.embedding_optimizer={ kind = 'sgd', lr = 1e-12 }",
+            ];
+            common::train(job(&text, &[loss, &of_histories, &still].concat())).model.save(&random).unwrap();
+            let chance = evaluated(&random, &test, &["--set", "evaluation.recall_at=[20, 200]"]);
+            let at = |of: &serde_json::Value| of["retrieval"]["recall"][1]["recall"].as_f64().unwrap();
+            assert!(at(&found) > 1.5 * at(&chance), "{found} {chance}");
+        }
+    }
+}
+
+#[test]
+fn the_text_says_what_was_ranked_and_no_metric_that_needs_probabilities() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, model) = (rows(dir.path(), 0, 1500), dir.path().join("model"));
+    common::train(job(&text(&data, &model), &SOFTMAX)).model.save(&model).unwrap();
+    let eval = ["eval", "--model", model.to_str().unwrap(), "--data", data.to_str().unwrap()];
+    let said = common::exits(0, run(&[&eval[..], &["--slice", "C1"]].concat()), &["recall@10 ", "recall@100 ", "MRR "]);
+    assert!(said.contains("ranked ") && !said.contains("a sample"), "{said}");
+    for metric in ["logloss", "entropy", "COPC", "predicted", "observed"] {
+        assert!(!said.contains(metric), "{metric}: {said}");
+    }
+    let few = ["--set", "evaluation.recall_items=50", "--set", "evaluation.recall_rows=20"];
+    let said = common::exits(0, run(&[&eval[..], &few].concat()), &["ranked 20 rows with label 1 among 50 items"]);
+    assert!(
+        said.contains("(evaluation.recall_rows)") && said.contains("(evaluation.recall_items), so recall"),
+        "{said}"
+    );
+    let again = evaluated(&model, &data, &few);
+    assert_eq!(again, evaluated(&model, &data, &few), "the sample is the same");
+    let refused = ["--set", "evaluation.metric=logloss"];
+    common::exits(2, run(&[&eval[..], &refused].concat()), &["expected \"recall\", \"mrr\", \"auc\" or \"gauc\""]);
+}
+
+/// The best model by recall, and early stopping, with readers and ps apart as in one process.
+#[test]
+fn recall_compares_evaluations_alike_in_one_process_and_in_several() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, model, report) = (rows(dir.path(), 0, 4000), dir.path().join("model"), dir.path().join("report.json"));
+    let test = rows(dir.path(), 4000, 500);
+    let file = dir.path().join("job.toml");
+    fs::write(&file, text(&data, &model)).unwrap();
+    let eval = format!("data.eval={}", test.display());
+    let settings = [
+        SOFTMAX[0],
+        &eval,
+        "data.epochs=6",
+        "evaluation.every={ epochs = 1 }",
+        "evaluation.metric=recall",
+        "evaluation.recall_at=[50]",
+        "evaluation.patience=2",
+        "train.staleness=0",
+    ];
+    let evaluations = |command, more: &[&str]| {
+        let settings = settings.iter().chain(more).flat_map(|setting| ["--set", setting]).collect::<Vec<_>>();
+        let run_job = [command, file.to_str().unwrap(), "--report", report.to_str().unwrap()];
+        common::exits(0, run(&[&run_job[..], &settings].concat()), &["the best recall of "]);
+        let version = forebay::Model::load(&model, 1).unwrap().version().unwrap().to_string();
+        let report: serde_json::Value = common::read_json(&report);
+        (version, report["evaluations"].clone(), report["evaluation"]["evaluation"]["retrieval"].clone())
+    };
+    let alone = evaluations("train", &[]);
+    let points = alone.1["points"].as_array().unwrap();
+    let recalls: Vec<f64> = points.iter().map(|point| point["recall"]["recall"].as_f64().unwrap()).collect();
+    let most = recalls.iter().copied().fold(0.0, f64::max);
+    let best = recalls.iter().position(|&recall| recall == most).unwrap();
+    assert_eq!((&alone.1["metric"], alone.1["best"].as_u64()), (&"recall".into(), Some(best as u64)), "{}", alone.1);
+    assert!(points.iter().all(|point| point.get("logloss").is_none()), "{}", alone.1);
+    assert_eq!(alone.2["recall"][0]["recall"].as_f64(), Some(most), "the saved model is the best one");
+    let apart = evaluations("launch", &["placement.readers=1", "placement.ps=2"]);
+    assert_eq!(apart, alone);
+}

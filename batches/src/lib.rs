@@ -36,6 +36,6 @@ pub use flow::{
 pub use key_sample::KeySample;
 pub use labels_seen::{LabelsSeen, warn_of_equal_labels};
 pub use limit_warning::LimitWarning;
-pub use parse::{Parse, check_columns, missing_keys};
+pub use parse::{Parse, check_columns, missing_keys, moments_of_text};
 pub use scale_warning::ScaleWarning;
 pub use staleness::{InOrder, MOST_UNDER_WAY, Staleness, Ticket};

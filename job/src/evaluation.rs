@@ -7,10 +7,10 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{Job, LookupAt};
+use super::{Job, LookupAt, ModelKind, TowerLoss};
 
 /// More metrics of evaluations, and evaluation during training. The columns need not be features.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluationOptions {
     /// The column whose values are the groups of the GAUC, the mean of the AUC within each group, for instance `user`. Default: no GAUC.
@@ -29,8 +29,16 @@ pub struct EvaluationOptions {
     /// `train.sync` ([several processes](evaluation.md#with-several-processes)). Default: only after the last row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub every: Option<EvaluateEvery>,
-    /// The metric that compares evaluations.
+    /// The metric that compares evaluations. A model has some of them: see [metrics](evaluation.md#metrics).
     pub metric: EvaluationMetric,
+    /// For "two_towers": each k of the recall@k that evaluation measures ([recall](evaluation.md#recall)). `metric = "recall"` is the
+    /// recall at the first one. At least one; each at least 1.
+    pub recall_at: Vec<u32>,
+    /// For the recall: the most items among which an item is ranked. If the rows have more distinct items, these are a sample, and the
+    /// recall is too high. Each takes `4 * model.vector_dim` bytes. At least 1.
+    pub recall_items: usize,
+    /// For the recall: the most rows with label 1 whose items are ranked; if there are more, a sample of them. At least 1.
+    pub recall_rows: usize,
     /// Stop the training after this many evaluations in a row without an improvement of the metric, for instance `3`. The report counts
     /// rows that were read but not trained on. Default: train on all rows. At least 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,6 +54,25 @@ pub struct EvaluationOptions {
     /// `.best-1`. Default: "best" with `patience`, else "last".
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keep: Option<KeepModel>,
+}
+
+impl Default for EvaluationOptions {
+    fn default() -> Self {
+        Self {
+            group: None,
+            label: None,
+            slices: Vec::new(),
+            every: None,
+            metric: EvaluationMetric::default(),
+            recall_at: vec![10, 100],
+            recall_items: 100_000,
+            recall_rows: 10_000,
+            patience: None,
+            min_delta: 0.0,
+            reduce_lr_on_plateau: None,
+            keep: None,
+        }
+    }
 }
 
 /// When learning rates are reduced, and how far.
@@ -145,6 +172,10 @@ pub enum EvaluationMetric {
     Logloss,
     /// The mean AUC within the values of `evaluation.group`: higher is better.
     Gauc,
+    /// Of "two_towers", the recall at the first of `evaluation.recall_at`: higher is better.
+    Recall,
+    /// Of "two_towers", the mean reciprocal rank: higher is better.
+    Mrr,
 }
 
 /// Which model of a run is saved.
@@ -163,6 +194,8 @@ impl fmt::Display for EvaluationMetric {
             Self::Auc => "AUC",
             Self::Logloss => "logloss",
             Self::Gauc => "GAUC",
+            Self::Recall => "recall",
+            Self::Mrr => "MRR",
         })
     }
 }
@@ -198,6 +231,8 @@ impl EvaluationOptions {
         if let Some(reduce) = &self.reduce_lr_on_plateau {
             reduce.check(self.patience)?;
         }
+        self.check_recall()?;
+        job.check_metric()?;
         if self.metric == EvaluationMetric::Gauc && self.group.is_none() {
             return refuse(
                 "evaluation.metric is \"gauc\", but evaluation.group is not set: name the column whose values make the groups"
@@ -252,6 +287,54 @@ impl EvaluationOptions {
             ));
         }
         Ok(())
+    }
+}
+
+impl EvaluationOptions {
+    fn check_recall(&self) -> Result<(), Fault> {
+        let refuse = |what: String| Err(Fault::user(format!("evaluation.{what}")));
+        if self.recall_at.is_empty() {
+            return refuse("recall_at is empty, expected at least one number, for instance [10, 100]".into());
+        }
+        for (at, k) in self.recall_at.iter().enumerate() {
+            if *k == 0 {
+                return refuse("recall_at has 0, expected numbers of at least 1".into());
+            }
+            if self.recall_at[..at].contains(k) {
+                return refuse(format!("recall_at has {k} twice"));
+            }
+        }
+        for (name, most) in [("recall_items", self.recall_items), ("recall_rows", self.recall_rows)] {
+            if most == 0 {
+                return refuse(format!("{name} is 0, expected at least 1"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Job {
+    /// Whether the scores of the job's model are probabilities. Scores of two towers with in-batch softmax only order the items of a user.
+    pub fn scores_are_probabilities(&self) -> bool {
+        !(self.model.kind == ModelKind::TwoTowers && self.model.loss == TowerLoss::InBatchSoftmax)
+    }
+
+    /// Refuses a metric that means nothing for the scores of the model.
+    fn check_metric(&self) -> Result<(), Fault> {
+        let (metric, kind) = (self.evaluation.metric, self.model.kind);
+        let (name, why) = match metric {
+            EvaluationMetric::Logloss if !self.scores_are_probabilities() => {
+                ("logloss", "the scores of model.loss = \"in_batch_softmax\" are no probabilities".to_owned())
+            }
+            EvaluationMetric::Recall if kind != ModelKind::TwoTowers => ("recall", format!("model.kind is \"{kind}\"")),
+            EvaluationMetric::Mrr if kind != ModelKind::TwoTowers => ("mrr", format!("model.kind is \"{kind}\"")),
+            _ => return Ok(()),
+        };
+        let expected = match (kind, self.scores_are_probabilities()) {
+            (ModelKind::TwoTowers, false) => "\"recall\", \"mrr\", \"auc\" or \"gauc\"",
+            _ => "\"auc\", \"logloss\" or \"gauc\"",
+        };
+        Err(Fault::user(format!("evaluation.metric is \"{name}\", but {why}: expected {expected}")))
     }
 }
 
@@ -311,6 +394,16 @@ mod tests {
             (&["evaluation.patience=3"][..], "evaluation.patience is 3, but evaluation.every is not set"),
             (&["evaluation.keep=best"], "evaluation.keep is \"best\", but evaluation.every is not set"),
             (&["evaluation.metric=gauc"], "evaluation.metric is \"gauc\", but evaluation.group is not set"),
+            (
+                &["evaluation.metric=recall"],
+                "but model.kind is \"wide_deep\": expected \"auc\", \"logloss\" or \"gauc\"",
+            ),
+            (&["evaluation.metric=mrr"], "evaluation.metric is \"mrr\", but model.kind is"),
+            (&["evaluation.recall_at=[]"], "evaluation.recall_at is empty, expected at least one number"),
+            (&["evaluation.recall_at=[10, 0]"], "evaluation.recall_at has 0, expected numbers of at least 1"),
+            (&["evaluation.recall_at=[10, 5, 10]"], "evaluation.recall_at has 10 twice"),
+            (&["evaluation.recall_items=0"], "evaluation.recall_items is 0, expected at least 1"),
+            (&["evaluation.recall_rows=0"], "evaluation.recall_rows is 0, expected at least 1"),
             (&["evaluation.metric=aucc"], "did you mean `auc`?"),
             (&["evaluation.metric=log_loss"], "did you mean `logloss`?"),
             (&["evaluation.every.epoch=1"], "did you mean `epochs`?"),
@@ -385,6 +478,20 @@ mod tests {
         let plateau = ["evaluation.reduce_lr_on_plateau={ min_lr = 1e-6 }", "evaluation.min_delta=0.1"];
         check(&[&EVERY[..], &plateau].concat()).unwrap();
         check(&[&EVERY[..], &plateau, &["evaluation.patience=2"]].concat()).unwrap();
+    }
+
+    #[test]
+    fn two_towers_have_the_metrics_that_mean_something_for_their_scores() {
+        let towers = ["model.kind=two_towers", "model.user={ slots = ['a'] }", "model.item={ slots = ['b'] }"];
+        let check =
+            |more: &[&str]| check(&[&["columns.slots=['a', 'b']", "columns.dense=[]"], &towers[..], more].concat());
+        for metric in ["evaluation.metric=recall", "evaluation.metric=mrr", "evaluation.metric=auc"] {
+            check(&[metric]).unwrap();
+            check(&[metric, "model.loss=in_batch_softmax"]).unwrap();
+        }
+        check(&["evaluation.metric=logloss"]).unwrap();
+        let said = check(&["evaluation.metric=logloss", "model.loss=in_batch_softmax"]).unwrap_err();
+        assert!(said.contains("are no probabilities: expected \"recall\", \"mrr\", \"auc\" or \"gauc\""), "{said}");
     }
 
     #[test]

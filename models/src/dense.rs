@@ -97,6 +97,16 @@ pub trait DenseModel {
         Err(ModelError::Setting(NO_VECTORS.into()))
     }
 
+    /// The vectors of both towers, as [`embed`](DenseModel::embed) gives them: of users, and of items. The default calls it twice.
+    ///
+    /// # Errors
+    /// As [`DenseModel::embed`].
+    fn embed_both(&mut self, batch: &DenseBatch<'_>, vectors: &mut [Vec<f32>; 2]) -> Result<(), ModelError> {
+        let [users, items] = vectors;
+        self.embed(batch, TowerSide::User, users)?;
+        self.embed(batch, TowerSide::Item, items)
+    }
+
     /// The dense parameters, in a fixed order.
     fn parameters(&self) -> Vec<NamedTensor>;
 

@@ -18,7 +18,8 @@
 //!    largest norm of gradients; `state.rs`: all of it as one list, for checkpoints; `dropout.rs`: which units a step drops
 //! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch; `matmul_precision.rs`: the precision of its products
 //! 4. `transfer.rs`: the step in three parts, for a device whose copies overlap with compute; `testsuite.rs`: a device for tests
-//! 5. `loss.rs`, `auc.rs`, `grouped_auc.rs` (the AUC in each group of rows) and `calibration.rs`: loss and metrics
+//! 5. `loss.rs`, `auc.rs`, `grouped_auc.rs` (the AUC in each group of rows), `calibration.rs` and `ranks.rs` (of items, for recall): loss
+//!    and metrics
 //! 6. `onnx/`: the dense part of a model for other runtimes
 //!
 //! ```
@@ -61,6 +62,7 @@ mod matmul_precision;
 mod native;
 mod onnx;
 mod params;
+mod ranks;
 mod spec;
 mod state;
 mod tasks;
@@ -89,6 +91,7 @@ pub use loss::{
 pub use matmul_precision::MatmulPrecision;
 pub use native::{NativeModel, ParamBlock};
 pub use onnx::{to_onnx, tower_to_onnx};
+pub use ranks::{ItemVectors, Rank, rank_items};
 pub use spec::{ModelSpec, Pooling, RowPart, WIDEST_LAYER};
 pub use state::has_optimizer;
 pub use tasks::{MOST_EXPERTS, MOST_LABELS, Sharing, Tasks};

@@ -99,7 +99,8 @@ pub use forebay_job::{
 pub use metrics::evaluation_points::{EvaluationHistory, EvaluationPoint};
 pub use metrics::process_report::ProcessReport;
 pub use metrics::progress::{Progress, Snapshot};
-pub use metrics::quality::{Evaluation, Gauc, Slice};
+pub use metrics::quality::{Evaluation, Gauc, ProbabilityMetrics, Slice};
+pub use metrics::retrieval::{RecallAt, Retrieval};
 pub use metrics::scored_rows::ScoredRows;
 pub use metrics::slots_seen::SlotReport;
 pub use metrics::training_summary::TrainingSummary;

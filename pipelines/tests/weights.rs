@@ -49,12 +49,12 @@ fn predictions_of_a_model_of_few_negatives_are_as_high_as_with_all_rows() {
     let negatives = (3 * (20_000 - evaluation.positives)) as f64;
     assert_eq!(evaluation.rows, 20_000, "all rows are evaluated on");
     assert!((*rejected as f64 / negatives - 0.8).abs() < 0.02, "{rejected} of {negatives}");
-    let copc = evaluation.copc.unwrap();
+    let copc = evaluation.probability.unwrap().copc.unwrap();
     assert!((copc - 1.0).abs() < 0.08, "{copc}");
     // Without the correction, the odds would be five times as high.
     let mut model = some.model;
     model.job.data.negatives = 1.0;
-    let copc = model.evaluate(&paths).unwrap().0.copc.unwrap();
+    let copc = model.evaluate(&paths).unwrap().0.probability.unwrap().copc.unwrap();
     assert!(copc < 0.6, "{copc}");
 }
 
@@ -75,15 +75,16 @@ fn a_row_of_weight_2_is_evaluated_as_two_rows_and_one_of_weight_0_is_not() {
     let evaluation = |name: &str| model.evaluate(path(name).to_str().unwrap()).unwrap().0;
     let (weighted, counted) = (evaluation("a.csv"), evaluation("counted.csv"));
     assert_eq!((weighted.rows, counted.rows), (2000, (0..2000).map(|row| row % 3).sum::<u64>()));
+    let [as_weights, as_counts] = [&weighted, &counted].map(|of| of.probability.clone().unwrap());
     for (a, b) in [
         (weighted.auc.unwrap(), counted.auc.unwrap()),
-        (weighted.logloss, counted.logloss),
+        (as_weights.logloss, as_counts.logloss),
         (weighted.positive_rate, counted.positive_rate),
-        (weighted.copc.unwrap(), counted.copc.unwrap()),
+        (as_weights.copc.unwrap(), as_counts.copc.unwrap()),
     ] {
         assert!((a - b).abs() < 1e-9, "{a} {b}");
     }
     // The weights change what is learned.
     let plain = trained(dir.path(), &[]).model;
-    assert_ne!(plain.evaluate(path("counted.csv").to_str().unwrap()).unwrap().0.logloss, counted.logloss);
+    assert_ne!(plain.evaluate(path("counted.csv").to_str().unwrap()).unwrap().0.logloss(), counted.logloss());
 }

@@ -102,10 +102,7 @@ impl TensorBoard {
         match (trained.evaluations(), evaluation) {
             // The points include the evaluation of the last model, unless another model was the best.
             (Some(history), _) => self.evaluated(history.points),
-            (None, Some(Evaluation { auc, logloss, gauc, .. })) => {
-                let gauc = gauc.as_ref().and_then(|gauc| gauc.auc);
-                self.write(trained.progress.steps, quality_scalars(*auc, *logloss, gauc));
-            }
+            (None, Some(evaluation)) => self.write(trained.progress.steps, quality_scalars(evaluation)),
             (None, None) => {}
         }
         let of_labels = evaluation.map_or(&[][..], |evaluation| &evaluation.labels);
@@ -140,7 +137,7 @@ impl TensorBoard {
     fn evaluated(&self, points: Vec<EvaluationPoint>) {
         let known = std::mem::replace(&mut self.state.borrow_mut().evaluations, points.len());
         for point in points.iter().skip(known) {
-            self.write(point.steps, quality_scalars(point.auc, point.logloss, point.gauc));
+            self.write(point.steps, point_scalars(point));
         }
     }
 
@@ -172,17 +169,31 @@ fn steps_of_saved(trained: &Trained) -> u64 {
     kept.map_or(trained.progress.steps, |point| point.steps)
 }
 
+/// The quality on `data.eval` at a point.
+fn point_scalars(point: &EvaluationPoint) -> Vec<(String, f64)> {
+    let recall = point.recall.map(|at| (format!("evaluation/recall@{}", at.k), at.recall));
+    let named = [("auc", point.auc), ("logloss", point.logloss), ("gauc", point.gauc), ("mrr", point.mrr)];
+    named_scalars(named).chain(recall).collect()
+}
+
 /// The quality on `data.eval`.
-fn quality_scalars(auc: Option<f64>, logloss: f64, gauc: Option<f64>) -> Vec<(String, f64)> {
-    let named = [("auc", auc), ("logloss", Some(logloss)), ("gauc", gauc)];
-    named.into_iter().filter_map(|(name, value)| Some((format!("evaluation/{name}"), value?))).collect()
+fn quality_scalars(evaluation: &Evaluation) -> Vec<(String, f64)> {
+    let gauc = evaluation.gauc.as_ref().and_then(|gauc| gauc.auc);
+    let mrr = evaluation.retrieval.as_ref().map(|retrieval| retrieval.mrr);
+    let recall = evaluation.retrieval.iter().flat_map(|retrieval| &retrieval.recall);
+    let recall = recall.map(|at| (format!("evaluation/recall@{}", at.k), at.recall));
+    let named = [("auc", evaluation.auc), ("logloss", evaluation.logloss()), ("gauc", gauc), ("mrr", mrr)];
+    named_scalars(named).chain(recall).collect()
+}
+
+fn named_scalars(named: [(&'static str, Option<f64>); 4]) -> impl Iterator<Item = (String, f64)> {
+    named.into_iter().filter_map(|(name, value)| Some((format!("evaluation/{name}"), value?)))
 }
 
 /// The same for one of several labels.
 fn label_scalars(evaluation: &Evaluation) -> Vec<(String, f64)> {
-    let gauc = evaluation.gauc.as_ref().and_then(|gauc| gauc.auc);
     let label = evaluation.label.as_deref().unwrap_or_default();
-    let named = quality_scalars(evaluation.auc, evaluation.logloss, gauc);
+    let named = quality_scalars(evaluation);
     named.into_iter().map(|(name, value)| (format!("{name}/{label}"), value)).collect()
 }
 

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use arrow::array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow::array::{Array as _, ArrayRef, AsArray as _, BooleanArray, RecordBatch};
+use arrow::datatypes::{Date32Type, TimestampNanosecondType};
 use arrow::ipc::writer::FileWriter;
 use serde_json::{Value, json};
 
@@ -61,6 +62,49 @@ fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
         };
         assert_eq!(code, Some(0), "{said}");
     }
+}
+
+/// The text of a moment in nanoseconds since 1970, at an offset from UTC.
+fn text_of(nanoseconds: i64, offset_minutes: i64) -> String {
+    let moment = nanoseconds + offset_minutes * 60_000_000_000;
+    let naive = arrow::temporal_conversions::timestamp_ns_to_datetime(moment).unwrap();
+    let zone = match offset_minutes {
+        0 => "Z".to_owned(),
+        minutes => {
+            format!("{}{:02}:{:02}", if minutes < 0 { '-' } else { '+' }, minutes.abs() / 60, minutes.abs() % 60)
+        }
+    };
+    format!("{}{zone}", naive.format("%Y-%m-%dT%H:%M:%S%.f"))
+}
+
+/// Hours, weekdays and ages of times as text are those of the columns of times in Parquet.
+#[test]
+fn dates_and_timestamps_as_text_have_the_scores_of_predict() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (model(dir.path(), "deep_fm", &OPTIONS), rows(dir.path(), 4000, 300));
+    let expected: Vec<u32> = predict(&model, &data, &dir.path().join("scores")).iter().map(|s| s.to_bits()).collect();
+    let server = Server::start(&model, &[]);
+    let (mut rows, columns) = (json_rows(&server, &data), common::read_file(&data));
+    let moments = columns["moment"].as_primitive::<TimestampNanosecondType>();
+    let days = columns["day"].as_primitive::<Date32Type>();
+    let mut texts = 0;
+    for (at, row) in rows.iter_mut().enumerate() {
+        if moments.is_valid(at) {
+            let text = text_of(moments.value(at), [0, 330, -480][at % 3]);
+            // Without a zone it is the same moment.
+            row["moment"] = json!(if at % 6 == 0 { text.trim_end_matches('Z') } else { &text });
+            texts += 1;
+        }
+        if days.is_valid(at) {
+            row["day"] = json!(text_of(i64::from(days.value(at)) * 86_400_000_000_000, 0)[..10]);
+            texts += 1;
+        }
+    }
+    assert!(texts > 300, "{texts}");
+    assert_eq!(bits(&server.scores(&rows).1), expected);
+    rows[7]["moment"] = json!("soon");
+    let (status, said) = server.send("POST", "/v1/score", json!({ "rows": rows }).to_string().as_bytes());
+    assert!(status == 400 && said.contains("row 7: column `moment` is \\\"soon\\\", expected"), "{said}");
 }
 
 #[test]

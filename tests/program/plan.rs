@@ -56,6 +56,11 @@ fn the_report_of_a_training_has_all_that_a_plan_needs() {
     assert_eq!(plan["machines"], json!({ "readers": 2, "ps": 1, "trainers": 1 }));
     assert_eq!(plan["rows"], 6000.0);
     assert_eq!(plan["dense"]["parameters"], 14);
+    // The rows of the larger run need not be there yet, nor the rows of the evaluation.
+    let later =
+        ["--set", "data.train=hdfs://nowhere.invalid:8020/next", "--set", "data.eval=next/year", "--rows", "1e6"];
+    let text = common::exits(0, planned(&path, &later), &["machines: ", "1.000 M rows"]);
+    assert!(!text.contains("nowhere"), "{text}");
 }
 
 #[test]

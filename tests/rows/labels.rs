@@ -226,10 +226,12 @@ fn a_row_without_one_label_trains_the_others_and_counts_in_their_metrics_alone()
         let none = none.to_str().unwrap();
         let (evaluation, _) = trained.model.evaluate(none).unwrap();
         let [click, buy] = &evaluation.labels[..] else { panic!("two labels") };
-        assert!(click.rows == 100 && click.logloss.is_finite() && click.gauc.is_some());
+        assert!(click.rows == 100 && click.logloss().is_some_and(f64::is_finite) && click.gauc.is_some());
         assert_eq!(buy.is_measured(), after_click, "rows without a click have no buy");
         if !after_click {
-            assert!(buy.rows == 0 && buy.auc.is_none() && buy.logloss.is_nan() && buy.slices.is_empty());
+            assert!(
+                buy.rows == 0 && buy.auc.is_none() && buy.logloss().is_some_and(f64::is_nan) && buy.slices.is_empty()
+            );
             let eval = ["eval", "--model", model, "--data", none];
             common::exits(0, common::run(&eval), &["label: 100 rows", "buy: no row has the label\n"]);
             let said = common::run(&[&eval[..], &["--set", "evaluation.label=buy"]].concat());

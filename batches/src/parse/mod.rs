@@ -36,6 +36,7 @@ use bad_rows::{BadRows, Reject};
 use column::BatchColumns;
 use cross::CrossParser;
 use dense::DenseParser;
+pub use moments::moments_of_text;
 use negatives::NegativeSample;
 use slot::SlotParser;
 use type_check::TypeCheck;

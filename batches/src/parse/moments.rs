@@ -105,11 +105,10 @@ impl MomentColumn<'_> {
     /// Dates, timestamps, and with a unit numbers.
     fn of_text(&self, wrong: &mut WrongValues) -> Result<Int64Array, ArrowError> {
         let texts = in_full(cast(self.array, &DataType::Utf8)?);
-        let times = cast(&texts, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
-        let times = times.as_primitive::<TimestampMicrosecondType>();
+        let times = in_years(&texts)?;
         let moment = |(row, text): (usize, Option<&str>)| {
             let text = text?;
-            if times.is_valid(row) && is_in_years(&times.value(row)) {
+            if times.is_valid(row) {
                 let shift = if text.len() == DATE_LENGTH { 0 } else { self.shift };
                 return Some(times.value(row).wrapping_add(shift));
             }
@@ -195,6 +194,22 @@ impl MomentColumn<'_> {
 
 /// BigQuery writes this behind its times. Times without a zone are in UTC, too.
 const UTC: &str = " UTC";
+
+/// The moments of texts in microseconds since 1970, rounded down: dates, and timestamps with or without a zone; without one they are in
+/// UTC, and a date is its first moment. Null for null, and for a text that is no date or timestamp in the years 1 to 9999.
+///
+/// # Errors
+/// Arrow cannot read text.
+pub fn moments_of_text(texts: &StringArray) -> Result<Int64Array, ArrowError> {
+    Ok(in_years(&in_full(Arc::new(texts.clone())))?.reinterpret_cast())
+}
+
+/// The moments of texts as Arrow reads them.
+fn in_years(texts: &ArrayRef) -> Result<PrimitiveArray<TimestampMicrosecondType>, ArrowError> {
+    let times = cast(texts, &DataType::Timestamp(TimeUnit::Microsecond, None))?;
+    let times = times.as_primitive::<TimestampMicrosecondType>();
+    Ok(times.unary_opt(|micros| Some(micros).filter(is_in_years)))
+}
 
 /// Texts as Arrow reads them: with seconds, and without ` UTC` at their end.
 fn in_full(texts: ArrayRef) -> ArrayRef {

@@ -10,6 +10,8 @@
 //! With in-batch softmax the vectors of all rows come first (`two_towers.rs`), then the loss and its gradients by them
 //! (`in_batch_softmax.rs`), and phase 1 computes the activations again in its backward pass.
 //!
+//! `count_better.rs` counts, after training, the items whose vectors score above a row's item.
+//!
 //! The spec and the batch fix the micro-batches, the chunks and the order of every sum. So the numbers are the same to the bit
 //! on every run and for any number of threads (on one kind of machine: the instruction set decides how products are made). Calls compute
 //! on the caller's thread and `threads - 1` more, and block until the step is done.
@@ -20,6 +22,7 @@ mod amx;
 mod attention;
 mod bags;
 mod block;
+mod count_better;
 mod cross_layers;
 mod cross_network;
 mod feature_gates;
@@ -47,4 +50,5 @@ mod widths;
 mod workers;
 
 pub use block::ParamBlock;
+pub(crate) use count_better::{ItemGroups, inner_product};
 pub use model::NativeModel;

@@ -119,6 +119,27 @@ impl NativeModel {
         if rows > CHUNK { 2 } else { 0 }
     }
 
+    /// Sets `vectors` to the vectors of both towers.
+    fn compute_vectors(&mut self, batch: &DenseBatch<'_>) -> Result<(), ModelError> {
+        if self.net.two_towers.is_none() {
+            return Err(ModelError::Setting(NO_VECTORS.into()));
+        }
+        batch.check(self.shape())?;
+        let mut logits = vec![0.0; batch.rows];
+        self.run_micro_batches(batch, &mut logits, Run::Vectors { training: false });
+        Ok(())
+    }
+
+    fn copy_vectors(&self, batch: &DenseBatch<'_>, side: TowerSide, to: &mut Vec<f32>) -> Result<(), ModelError> {
+        to.clear();
+        to.extend_from_slice(&self.vectors[side as usize]);
+        if kernels::all_finite(to) {
+            return Ok(());
+        }
+        let what = batch.first_non_finite(self.shape());
+        Err(ModelError::NonFinite(what.unwrap_or_else(|| "a vector, though every input is finite".to_owned())))
+    }
+
     fn shape(&self) -> BatchShape {
         BatchShape {
             slots: self.net.spec.slots,
@@ -431,19 +452,14 @@ impl DenseModel for NativeModel {
     }
 
     fn embed(&mut self, batch: &DenseBatch<'_>, side: TowerSide, vectors: &mut Vec<f32>) -> Result<(), ModelError> {
-        if self.net.two_towers.is_none() {
-            return Err(ModelError::Setting(NO_VECTORS.into()));
-        }
-        batch.check(self.shape())?;
-        let mut logits = vec![0.0; batch.rows];
-        self.run_micro_batches(batch, &mut logits, Run::Vectors { training: false });
-        vectors.clear();
-        vectors.extend_from_slice(&self.vectors[side as usize]);
-        if kernels::all_finite(vectors) {
-            return Ok(());
-        }
-        let what = batch.first_non_finite(self.shape());
-        Err(ModelError::NonFinite(what.unwrap_or_else(|| "a vector, though every input is finite".to_owned())))
+        self.compute_vectors(batch)?;
+        self.copy_vectors(batch, side, vectors)
+    }
+
+    fn embed_both(&mut self, batch: &DenseBatch<'_>, vectors: &mut [Vec<f32>; 2]) -> Result<(), ModelError> {
+        self.compute_vectors(batch)?;
+        let mut copy = |side| self.copy_vectors(batch, side, &mut vectors[side as usize]);
+        copy(TowerSide::User).and_then(|()| copy(TowerSide::Item))
     }
 
     fn parameters(&self) -> Vec<NamedTensor> {

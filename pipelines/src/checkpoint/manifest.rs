@@ -273,6 +273,13 @@ impl CheckpointManifest {
             // The stored GAUC is of other groups.
             points.iter_mut().for_each(|point| point.gauc = None);
         }
+        let sizes = |of: &Job| (of.evaluation.recall_items, of.evaluation.recall_rows);
+        if sizes(&self.job) != sizes(job) {
+            // The stored ones are among other items.
+            points.iter_mut().for_each(|point| (point.recall, point.mrr) = (None, None));
+        }
+        let first_k = job.evaluation.recall_at.first();
+        points.iter_mut().for_each(|point| point.recall = point.recall.filter(|at| Some(&at.k) == first_k));
         let metric = job.evaluation.metric;
         // A run whose first evaluation has no value of its metric ends with a fault.
         let has_values = points.first()?.value(metric).is_some();
@@ -381,6 +388,7 @@ mod tests {
 
     use super::super::trained_batches::BatchOrder;
     use super::*;
+    use crate::metrics::retrieval::RecallAt;
     use forebay_batches::{BatchId, WindowEnd};
 
     proptest! {
@@ -443,12 +451,16 @@ mod tests {
         assert!(said.contains("rows of 3 epochs, and data.epochs is 2: set data.epochs to 3 or more"), "{said}");
     }
 
+    fn point() -> EvaluationPoint {
+        let (auc, logloss, gauc, recall, mrr) = (Some(0.6), Some(0.5), None, None, None);
+        EvaluationPoint { rows: 9, steps: 1, epochs: 1, auc, logloss, gauc, recall, mrr, reduced_lr: false }
+    }
+
     #[test]
     fn other_rows_of_evaluations_are_named() {
         let mut job = Job::default();
         job.data.eval = Some("monday".into());
-        let (auc, logloss, gauc, reduced_lr) = (None, 0.5, None, false);
-        let point = EvaluationPoint { rows: 9, steps: 1, epochs: 1, auc, logloss, gauc, reduced_lr };
+        let point = point();
         let position = TrainPosition { evaluations: vec![point], ..TrainPosition::default() };
         let manifest = CheckpointManifest::new(7, job.clone(), position, Vec::new(), Vec::new());
         job.evaluation.every = Some(forebay_job::EvaluateEvery::Epochs(1));
@@ -464,8 +476,8 @@ mod tests {
     fn evaluations_of_another_label_or_without_the_metric_are_dropped() {
         let job = |settings: &[&str]| Job::with_settings("columns.label = ['click', 'buy']", settings).unwrap();
         let (user, gauc) = ("evaluation.group=user", "evaluation.metric=gauc");
-        let (auc, gauc_then, reduced_lr) = (Some(0.6), Some(0.7), false);
-        let point = EvaluationPoint { rows: 9, steps: 1, epochs: 1, auc, logloss: 0.5, gauc: gauc_then, reduced_lr };
+        let recall = Some(RecallAt { k: 10, recall: 0.4 });
+        let point = EvaluationPoint { gauc: Some(0.7), recall, mrr: Some(0.2), ..point() };
         let went_on = |there: &[&str], here: &[&str]| {
             let position = TrainPosition { evaluations: vec![point], ..TrainPosition::default() };
             let mut manifest = CheckpointManifest::new(7, job(there), position, Vec::new(), Vec::new());
@@ -481,6 +493,13 @@ mod tests {
         }
         let other_groups = vec![EvaluationPoint { gauc: None, ..point }];
         assert_eq!(went_on(&[user], &["evaluation.group=city"]), (None, other_groups));
+        let other_k = vec![EvaluationPoint { recall: None, ..point }];
+        assert_eq!(went_on(&[], &["evaluation.recall_at=[5, 10]"]), (None, other_k));
+        let other_items = vec![EvaluationPoint { recall: None, mrr: None, ..point }];
+        assert_eq!(went_on(&[], &["evaluation.recall_items=77"]), (None, other_items));
+        let (why, left) = went_on(&[], &["evaluation.metric=recall", "evaluation.recall_at=[5, 10]"]);
+        assert!(why.is_some_and(|why| why.contains("no recall as the job measures it")) && left.is_empty());
+        assert_eq!(went_on(&[], &["evaluation.metric=recall", "evaluation.recall_at=[10]"]), (None, vec![point]));
         for (there, here, words) in [
             (&[][..], &["evaluation.label=buy"][..], "of the label `click`, and evaluation.label is `buy` here"),
             (&["evaluation.label=buy"], &[], "of the label `buy`, and evaluation.label is `click` here"),

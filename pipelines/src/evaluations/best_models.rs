@@ -327,8 +327,10 @@ mod tests {
         let model = dir.path().join("ctr").display().to_string();
         let [first, second] = folders(&model);
         let (job, other) = (Job::default(), Job { seed: 77, ..Job::default() });
-        let (auc, logloss, gauc, reduced_lr) = (Some(0.5), 0.5, None, false);
-        let point = |rows| EvaluationPoint { rows, steps: rows / 10, epochs: 0, auc, logloss, gauc, reduced_lr };
+        let (auc, logloss, reduced_lr) = (Some(0.5), Some(0.5), false);
+        let (gauc, recall, mrr) = (None, None, None);
+        let point =
+            |rows| EvaluationPoint { rows, steps: rows / 10, epochs: 0, auc, logloss, gauc, recall, mrr, reduced_lr };
         let points = [100, 200, 300].map(point);
         let found = || BestModels::beside(&model, &Context::default()).find(&points, &job).unwrap();
         assert_eq!(found(), BTreeSet::new(), "no place holds a model");

@@ -284,7 +284,8 @@ fn others(evaluation: &Evaluation) -> String {
             return line + &format!("; {other}");
         }
         let auc = other.auc.map_or_else(|| "undefined".to_owned(), |auc| format!("{auc:.5}"));
-        line + &format!("; {}: AUC {auc}, logloss {:.5}", other.label.as_deref().unwrap_or_default(), other.logloss)
+        let logloss = other.logloss().map_or_else(String::new, |logloss| format!(", logloss {logloss:.5}"));
+        line + &format!("; {}: AUC {auc}{logloss}", other.label.as_deref().unwrap_or_default())
     })
 }
 

@@ -26,8 +26,12 @@ pub(crate) fn check_first(options: &EvaluationOptions, point: &EvaluationPoint) 
     match point.value(options.metric) {
         Some(_) => Ok(()),
         None => Err(Fault::user(format!(
-            "evaluation.metric is the {}, which has no value on the rows of the evaluation: they need both labels, 0 and 1",
-            options.metric
+            "evaluation.metric is the {}, which has no value on the rows of the evaluation: they need {}",
+            options.metric,
+            match options.metric {
+                EvaluationMetric::Recall | EvaluationMetric::Mrr => "a row with label 1 and an item",
+                _ => "both labels, 0 and 1",
+            }
         ))),
     }
 }
@@ -103,7 +107,9 @@ fn improvements<'a>(
 /// By how much `value` is better than `than`.
 fn gain(metric: EvaluationMetric, value: f64, than: f64) -> f64 {
     match metric {
-        EvaluationMetric::Auc | EvaluationMetric::Gauc => value - than,
+        EvaluationMetric::Auc | EvaluationMetric::Gauc | EvaluationMetric::Recall | EvaluationMetric::Mrr => {
+            value - than
+        }
         EvaluationMetric::Logloss => than - value,
     }
 }
@@ -116,7 +122,8 @@ mod tests {
     use super::*;
 
     fn point(rows: u64, epochs: u32, value: f64) -> EvaluationPoint {
-        EvaluationPoint { rows, steps: 0, epochs, auc: Some(value), logloss: value, gauc: None, reduced_lr: false }
+        let (auc, logloss, gauc) = (Some(value), Some(value), None);
+        EvaluationPoint { rows, steps: 0, epochs, auc, logloss, gauc, recall: None, mrr: None, reduced_lr: false }
     }
 
     /// The definition, without speed: goes through the evaluations, and looks back from each one.

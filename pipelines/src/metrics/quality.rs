@@ -8,6 +8,8 @@ use forebay_models::{
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
+use super::retrieval::Retrieval;
+
 /// The quality of a model's scores on some rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
@@ -23,15 +25,16 @@ pub struct Evaluation {
     pub positive_rate: f64,
     /// Exact area under the ROC curve of the scores of the weighted rows; ties count half. `None` if all labels are the same.
     pub auc: Option<f64>,
-    /// Weighted mean of the cross entropy in nats. NaN if nothing [is measured](Self::is_measured).
-    #[serde(deserialize_with = "nan_if_null")]
-    pub logloss: f64,
-    /// See [`forebay_models::normalized_entropy`].
-    pub normalized_entropy: Option<f64>,
-    /// See [`forebay_models::clicks_over_predicted`].
-    pub copc: Option<f64>,
-    /// At most ten bins of about equally many rows, by ascending score; see [`forebay_models::reliability`].
+    /// What the scores are worth as probabilities; `None` if they are none.
+    #[serde(flatten)]
+    pub probability: Option<ProbabilityMetrics>,
+    /// At most ten bins of about equally many rows, by ascending score; see [`forebay_models::reliability`]. Empty if scores are no
+    /// probabilities.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reliability: Vec<ReliabilityBin>,
+    /// Of two towers: how high they rank the items of the rows with label 1. `None` if no such row has an item.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retrieval: Option<Retrieval>,
     /// The AUC within the rows of each value of `evaluation.group`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gauc: Option<Gauc>,
@@ -44,6 +47,18 @@ pub struct Evaluation {
     /// With several labels: the quality of each, in their order, including this one. They have no `rejected`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<Evaluation>,
+}
+
+/// The metrics that need scores which are probabilities.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProbabilityMetrics {
+    /// Weighted mean of the cross entropy in nats. NaN if nothing [is measured](Evaluation::is_measured).
+    #[serde(deserialize_with = "nan_if_null")]
+    pub logloss: f64,
+    /// See [`forebay_models::normalized_entropy`].
+    pub normalized_entropy: Option<f64>,
+    /// See [`forebay_models::clicks_over_predicted`].
+    pub copc: Option<f64>,
 }
 
 /// The AUC within groups of rows; see [`forebay_models::GroupedAuc`]. Rows without a value are left out.
@@ -77,12 +92,9 @@ pub struct Slice {
     pub positive_rate: Option<f64>,
     /// As in [`Evaluation`].
     pub auc: Option<f64>,
-    /// As in [`Evaluation`]; `None` if all rows weigh 0.
-    pub logloss: Option<f64>,
     /// As in [`Evaluation`].
-    pub normalized_entropy: Option<f64>,
-    /// As in [`Evaluation`].
-    pub copc: Option<f64>,
+    #[serde(flatten)]
+    pub probability: Option<ProbabilityMetrics>,
     /// As in [`Evaluation`], of the rows of the slice alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gauc: Option<Gauc>,
@@ -111,15 +123,28 @@ impl Evaluation {
             positives: labels.iter().filter(|&&label| label == 1.0).count() as u64,
             positive_rate,
             auc: auc_weighted(&scores, labels, weights),
-            logloss,
-            normalized_entropy: normalized_entropy(logloss, positive_rate),
-            copc: clicks_over_predicted(&scores, labels, weights),
+            probability: Some(ProbabilityMetrics {
+                logloss,
+                normalized_entropy: normalized_entropy(logloss, positive_rate),
+                copc: clicks_over_predicted(&scores, labels, weights),
+            }),
+            retrieval: None,
             reliability: reliability(&scores, labels, weights, BINS),
             gauc: None,
             slices: Vec::new(),
             rejected: BTreeMap::new(),
             labels: Vec::new(),
         }
+    }
+
+    /// The same without the metrics that need probabilities.
+    pub(crate) fn of_scores_that_only_order(self) -> Self {
+        Self { probability: None, reliability: Vec::new(), ..self }
+    }
+
+    /// The logloss, if the scores are probabilities.
+    pub fn logloss(&self) -> Option<f64> {
+        self.probability.as_ref().map(|of| of.logloss)
     }
 
     /// Whether a row of a weight above 0 has the label. One of several labels may lack such rows; then it has no value of any metric.
@@ -142,8 +167,13 @@ impl Evaluation {
         left_out(&self.rejected)
     }
 
-    /// The GAUC as a line, and each slice as one; empty without them.
-    pub fn group_lines(&self) -> Vec<String> {
+    /// How the recall was measured, the GAUC, and each slice, a line each; empty without them.
+    pub fn detail_lines(&self) -> Vec<String> {
+        let retrieval = self.retrieval.iter().map(|retrieval| format!("  {}", retrieval.how()));
+        retrieval.chain(self.group_lines()).collect()
+    }
+
+    fn group_lines(&self) -> Vec<String> {
         let rounded = |value: Option<f64>, digits: usize| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
         };
@@ -163,29 +193,37 @@ impl Evaluation {
             let within = |gauc: &Gauc| format!(", GAUC {} in {}", shown(gauc.auc), counted(gauc.mixed_groups, "group"));
             gauc.as_ref().map_or_else(String::new, within)
         };
+        let of_probability = |of: &ProbabilityMetrics| {
+            format!(
+                ", logloss {}, normalized entropy {}, COPC {}",
+                shown(Some(of.logloss).filter(|logloss| logloss.is_finite())),
+                rounded(of.normalized_entropy, 4),
+                rounded(of.copc, 4)
+            )
+        };
         let slices = self.slices.iter().map(|slice| {
             format!(
-                "  {} = {}: {}, {} positive, AUC {}, logloss {}, normalized entropy {}, COPC {}{}",
+                "  {} = {}: {}, {} positive, AUC {}{}{}",
                 slice.column,
                 slice.value.as_deref().unwrap_or("(missing)"),
                 counted(slice.rows, "row"),
                 slice.positive_rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.2}%", 100.0 * rate)),
                 shown(slice.auc),
-                shown(slice.logloss),
-                rounded(slice.normalized_entropy, 4),
-                rounded(slice.copc, 4),
+                slice.probability.as_ref().map_or_else(String::new, of_probability),
                 in_slice(&slice.gauc)
             )
         });
         gauc.chain(slices).collect()
     }
 
-    /// The reliability table as two lines: the mean score of each bin, and the share of rows with label 1.
-    pub fn reliability_lines(&self) -> String {
+    /// The reliability table as two lines: the mean score of each bin, and the share of rows with label 1. `None` if scores are no
+    /// probabilities.
+    pub fn reliability_lines(&self) -> Option<String> {
+        self.probability.as_ref()?;
         let line = |name: &str, value: fn(&ReliabilityBin) -> f64| {
             self.reliability.iter().fold(format!("  {name:9}"), |line, bin| line + &format!(" {:.4}", value(bin)))
         };
-        line("predicted", |bin| bin.predicted) + "\n" + &line("observed", |bin| bin.observed)
+        Some(line("predicted", |bin| bin.predicted) + "\n" + &line("observed", |bin| bin.observed))
     }
 }
 
@@ -206,17 +244,21 @@ impl std::fmt::Display for Evaluation {
             rows => write!(f, "{}, {:.2}% positive, ", counted(rows, "row"), 100.0 * self.positive_rate)?,
         }
         match self.auc {
-            Some(auc) => write!(f, "AUC {auc:.5}, ")?,
-            None => write!(f, "AUC undefined (one class only), ")?,
+            Some(auc) => write!(f, "AUC {auc:.5}")?,
+            None => write!(f, "AUC undefined (one class only)")?,
         }
-        write!(f, "logloss {:.5}", self.logloss)?;
-        if let Some(entropy) = self.normalized_entropy {
+        if let Some(retrieval) = &self.retrieval {
+            write!(f, ", {retrieval}")?;
+        }
+        let Some(ProbabilityMetrics { logloss, normalized_entropy, copc }) = &self.probability else { return Ok(()) };
+        write!(f, ", logloss {logloss:.5}")?;
+        if let Some(entropy) = *normalized_entropy {
             write!(f, ", normalized entropy {entropy:.4}")?;
             if entropy > 1.0 {
                 f.write_str(" (above 1: the mean of the labels alone predicts better)")?;
             }
         }
-        self.copc.map_or(Ok(()), |copc| write!(f, ", COPC {copc:.4}"))
+        copc.map_or(Ok(()), |copc| write!(f, ", COPC {copc:.4}"))
     }
 }
 
@@ -235,9 +277,23 @@ mod tests {
             let metrics = ["positive_rate", "auc", "logloss", "normalized_entropy", "copc"];
             assert!(metrics.iter().all(|metric| json[metric].is_null()), "{json}");
             let read: Evaluation = serde_json::from_value(json).unwrap();
-            assert!(read.logloss.is_nan() && !read.is_measured() && read.rows == evaluation.rows);
+            assert!(read.logloss().is_some_and(f64::is_nan) && !read.is_measured() && read.rows == evaluation.rows);
         }
         assert!(Evaluation::new(&[0.5], &[0.0], None).is_measured());
+    }
+
+    #[test]
+    fn scores_that_only_order_have_no_metrics_of_probabilities() {
+        let whole = Evaluation::new(&[0.5, -1.0], &[1.0, 0.0], None);
+        let ordered = whole.clone().of_scores_that_only_order();
+        assert_eq!(ordered.to_string(), "2 rows, 50.00% positive, AUC 1.00000");
+        assert_eq!((ordered.logloss(), ordered.reliability_lines()), (None, None));
+        for (evaluation, has) in [(whole, true), (ordered, false)] {
+            let json = serde_json::to_value(&evaluation).unwrap();
+            let found = ["logloss", "normalized_entropy", "copc", "reliability"].map(|name| json.get(name).is_some());
+            assert_eq!(found, [has; 4], "{json}");
+            assert_eq!(serde_json::from_value::<Evaluation>(json).unwrap(), evaluation);
+        }
     }
 
     #[test]

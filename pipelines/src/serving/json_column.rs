@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, Date32Array, Float64Array, Int64Array, ListArray, NullArray, StringArray,
+    Array as _, ArrayRef, BooleanArray, Date32Array, Float64Array, Int64Array, ListArray, NullArray, StringArray,
     TimestampMicrosecondArray, UInt64Array,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::Field;
 use forebay_base::floor_to_integer;
-use forebay_batches::ColumnType;
+use forebay_batches::{ColumnType, moments_of_text};
 
 use super::json_cell::JsonCell;
 use super::serving_columns::ServingColumn;
@@ -83,12 +83,20 @@ fn scalars(cells: &[&JsonCell<'_>], column: &ServingColumn) -> Result<ArrayRef, 
             })?)
         }
         ColumnType::Date => {
-            let day = |cell: &JsonCell<'_>| cell.integer().and_then(|value| i32::try_from(value).ok());
-            Arc::new(convert::<i32, Date32Array>(cells, "an integer: days since 1970", day)?)
+            let wanted = "an integer: days since 1970, or a date in the years 1 to 9999 such as \"2026-11-20\"";
+            // Other programs write a date as its first moment.
+            let day = |micros: i64| (micros % DAY == 0).then_some(micros / DAY);
+            let days = times(cells, wanted, day)?;
+            let fits = |(at, day): (usize, Option<i64>)| match day.map(i32::try_from) {
+                None => Ok(None),
+                Some(Ok(day)) => Ok(Some(day)),
+                Some(Err(_)) => Err((at, format!("an integer of more than 32 bits, expected {wanted}"))),
+            };
+            Arc::new(days.into_iter().enumerate().map(fits).collect::<Result<Date32Array, _>>()?)
         }
         ColumnType::Timestamp => {
-            let wanted = "an integer: microseconds since 1970";
-            Arc::new(convert::<i64, TimestampMicrosecondArray>(cells, wanted, |cell| cell.integer())?)
+            let wanted = "an integer: microseconds since 1970, or a time in the years 1 to 9999 such as \"2026-11-20T03:04:05Z\"";
+            Arc::new(times(cells, wanted, Some)?.into_iter().collect::<TimestampMicrosecondArray>())
         }
         ColumnType::Integer | ColumnType::TextInteger => {
             if cells.iter().any(|cell| matches!(cell, JsonCell::Unsigned(_))) {
@@ -104,6 +112,45 @@ fn scalars(cells: &[&JsonCell<'_>], column: &ServingColumn) -> Result<ArrayRef, 
             })?)
         }
     })
+}
+
+/// Microseconds.
+const DAY: i64 = 86_400_000_000;
+
+/// Integers as they are, and text of dates and timestamps, read as in the columns of files: `of_text` gets its microseconds since 1970.
+fn times(
+    cells: &[&JsonCell<'_>],
+    wanted: &str,
+    of_text: impl Fn(i64) -> Option<i64>,
+) -> Result<Vec<Option<i64>>, (usize, String)> {
+    let text = |cell: &&JsonCell<'_>| matches!(cell, JsonCell::Text(_));
+    let Some(first) = cells.iter().position(text) else { return integers(cells, wanted) };
+    let texts: StringArray = cells
+        .iter()
+        .map(|cell| match cell {
+            JsonCell::Text(text) => Some(text.as_ref()),
+            _ => None,
+        })
+        .collect();
+    let moments = moments_of_text(&texts).map_err(|e| (first, format!("text that cannot be read: {e}")))?;
+    let time = |(at, cell): (usize, &&JsonCell<'_>)| {
+        let JsonCell::Text(text) = cell else { return integer(at, cell, wanted) };
+        let found = moments.is_valid(at).then(|| moments.value(at)).and_then(&of_text);
+        let short = || text.chars().take(40).collect::<String>();
+        found.map(Some).ok_or_else(|| (at, format!("{:?}, expected {wanted}", short())))
+    };
+    cells.iter().enumerate().map(time).collect()
+}
+
+fn integers(cells: &[&JsonCell<'_>], wanted: &str) -> Result<Vec<Option<i64>>, (usize, String)> {
+    cells.iter().enumerate().map(|(at, cell)| integer(at, cell, wanted)).collect()
+}
+
+fn integer(at: usize, cell: &JsonCell<'_>, wanted: &str) -> Result<Option<i64>, (usize, String)> {
+    match cell {
+        JsonCell::Null | JsonCell::Absent => Ok(None),
+        cell => cell.integer().map(Some).ok_or_else(|| (at, format!("{}, expected {wanted}", cell.kind()))),
+    }
 }
 
 /// Hexadecimal digits, and integers as the digits that stand for them: negative ones as in two's complement of 64 bits.

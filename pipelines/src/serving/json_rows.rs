@@ -300,6 +300,75 @@ mod tests {
         assert!(said.contains("expected an integer: days since 1970"), "{said}");
     }
 
+    #[test]
+    fn dates_and_timestamps_may_be_text_as_arrow_and_pandas_write_it() {
+        let columns = toml::from_str("label = 'y'\ndense = []\nslots = ['day', 'time', 'times']").unwrap();
+        let types = [("day", ColumnType::Date), ("time", ColumnType::Timestamp), ("times", ColumnType::Timestamp)];
+        let types = types.map(|(name, kind)| (name.to_owned(), kind)).into();
+        let rows = ServingColumns::new(&columns, &types, &["times".to_owned()].into());
+        let of = |day: &str, time: &str| {
+            let body = format!(
+                r#"{{"rows": [{{"day": null, "time": 1, "times": []}}, {{"day": {day}, "time": {time}, "times": [{time}]}}]}}"#
+            );
+            let batch = parse(&rows, body.as_bytes()).map_err(|fault| fault.to_string())?.unwrap();
+            let times = batch["times"].as_list::<i32>().values().clone();
+            let time = batch["time"].as_primitive::<TimestampMicrosecondType>().value(1);
+            assert_eq!(times.as_primitive::<TimestampMicrosecondType>().value(0), time);
+            Ok::<_, String>((batch["day"].as_primitive::<Date32Type>().value(1), time))
+        };
+        // 20,777 days after 1970.
+        let (day, noon) = (20_777, 20_777 * 86_400_000_000 + 43_200_000_000);
+        for (text, more) in [
+            ("2026-11-20T12:00:00", 0),
+            ("2026-11-20 12:00:00", 0),
+            ("2026-11-20T12:00", 0),
+            ("2026-11-20 12:00:00 UTC", 0),
+            ("2026-11-20T12:00:00Z", 0),
+            ("2026-11-20T12:00:00.000Z", 0),
+            ("2026-11-20T12:00:00.25", 250_000),
+            ("2026-11-20 12:00:00.000001999", 1),
+            ("2026-11-20T17:30:00+05:30", 0),
+            ("2026-11-20 04:00:00-08:00", 0),
+            ("2026-11-20", -43_200_000_000),
+        ] {
+            for date in ["2026-11-20", "2026-11-20T00:00:00", "2026-11-20T00:00:00.000Z", "2026-11-20 00:00:00"] {
+                assert_eq!(of(&format!("{date:?}"), &format!("{text:?}")), Ok((day, noon + more)), "{date} {text}");
+            }
+        }
+        assert_eq!(of("\"1969-12-31\"", "\"1969-12-31T23:59:59.9999999Z\""), Ok((-1, -1)), "rounded down");
+        assert_eq!(of("-1", "-1"), Ok((-1, -1)), "and integers beside text");
+        for (day, time, words) in [
+            (
+                "1",
+                "\"yesterday\"",
+                "row 1: column `time` is \"yesterday\", expected an integer: microseconds since 1970, or a time in",
+            ),
+            ("1", "\"2026-02-30T00:00:00Z\"", "row 1: column `time` is \"2026-02-30T00:00:00Z\", expected"),
+            ("1", "\"\"", "column `time` is \"\", expected"),
+            ("1", "\"1795176245000000\"", "column `time` is \"1795176245000000\", expected an integer"),
+            ("1", "\"0000-01-01\"", "column `time` is \"0000-01-01\", expected"),
+            (
+                "1",
+                "true",
+                "row 1: column `time` is a boolean, expected an integer: microseconds since 1970, or a time in",
+            ),
+            (
+                "\"2026-11-20T12:00:00\"",
+                "1",
+                "row 1: column `day` is \"2026-11-20T12:00:00\", expected an integer: days since 1970, or a date",
+            ),
+            ("\"20 Nov 2026\"", "1", "column `day` is \"20 Nov 2026\", expected"),
+            (
+                "5000000000",
+                "1",
+                "column `day` is an integer of more than 32 bits, expected an integer: days since 1970",
+            ),
+        ] {
+            let said = of(day, time).unwrap_err();
+            assert!(said.contains(words), "no {words:?} in: {said}");
+        }
+    }
+
     /// A bug: it was called a number with a fraction or an exponent.
     #[test]
     fn minus_zero_is_zero_where_integers_are_expected() {

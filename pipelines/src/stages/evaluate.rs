@@ -1,12 +1,13 @@
 //! `evaluate`: predicts every row, and computes exact AUC, logloss and calibration over all rows; with several labels, each label over the
-//! rows that have it. The sink keeps 8 bytes per row and label, 4 more per row if rows have weights, and 4 more per row for each column of
-//! `[evaluation]`. It blocks its thread during a forward pass.
+//! rows that have it. Of two towers it also measures the recall (`ranked_rows.rs`). The sink keeps 8 bytes per row and label, 4 more per
+//! row if rows have weights, and 4 more per row for each column of `[evaluation]`. It blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
 use forebay_batches::{KeptRows, ReadyBatch};
 use forebay_job::EvaluationOptions;
 use forebay_models::{GroupedAuc, LabelRows, auc_grouped, label_column, sigmoid};
 
+use super::ranked_rows::RankedRows;
 use super::scorer::Scorer;
 use crate::metrics::quality::{Evaluation, Gauc, Slice, left_out};
 use crate::sources::row_groups::RowGroups;
@@ -27,18 +28,35 @@ pub struct Evaluate {
     options: EvaluationOptions,
     /// The columns of the options, as they travel with the rows.
     groups: Vec<RowGroups>,
+    /// Of two towers.
+    ranked: Option<RankedRows>,
+    /// Whether scores only order rows, and are no probabilities.
+    only_order: bool,
+    vectors: [Vec<f32>; 2],
 }
 
 impl Evaluate {
     /// Evaluates the scores of `scorer`. Leaves the [`Evaluation`] in the run's results.
     pub fn new(scorer: Scorer) -> Self {
         let (options, groups, names) = (EvaluationOptions::default(), Vec::new(), Vec::new());
-        Self { scorer, logits: Vec::new(), labels: Vec::new(), weights: Vec::new(), names, options, groups }
+        let (logits, labels, weights) = Default::default();
+        let (ranked, only_order, vectors) = Default::default();
+        Self { scorer, logits, labels, weights, names, options, groups, ranked, only_order, vectors }
     }
 
     /// Measures each of several labels, which have these names. Without names there is one label.
     pub(crate) fn with_labels(self, names: Vec<String>) -> Self {
         Self { names, ..self }
+    }
+
+    /// Also measures the recall of two towers.
+    pub(crate) fn ranking(self, ranked: Option<RankedRows>) -> Self {
+        Self { ranked, ..self }
+    }
+
+    /// Leaves out the metrics that need scores which are probabilities, if `only_order`.
+    pub(crate) fn of_scores_that_only_order(self, only_order: bool) -> Self {
+        Self { only_order, ..self }
     }
 
     /// Also measures what the options say. Their columns travel with the rows.
@@ -68,8 +86,13 @@ impl Evaluate {
 
     /// The quality of the only label.
     fn quality(&self, of: &OfLabel<'_>) -> Evaluation {
+        let retrieval = self.ranked.as_ref().and_then(RankedRows::measure);
+        Evaluation { gauc: self.gauc(of, None), slices: self.slices(of), retrieval, ..self.of_rows(of) }
+    }
+
+    fn of_rows(&self, of: &OfLabel<'_>) -> Evaluation {
         let all = Evaluation::new(of.logits, of.labels, of.weights);
-        Evaluation { gauc: self.gauc(of, None), slices: self.slices(of), ..all }
+        if self.only_order { all.of_scores_that_only_order() } else { all }
     }
 
     /// The quality of the label that the options name, or else of the first. Its `labels` has the quality of each label on the rows that
@@ -82,7 +105,7 @@ impl Evaluate {
         let of_label = |(k, name): (usize, &String)| {
             let own = LabelRows::of(&self.logits, &self.labels, weights, k, count);
             let known = OfLabel { logits: &own.logits, labels: &own.labels, weights: own.weights.as_deref() };
-            let quality = Evaluation::new(known.logits, known.labels, known.weights);
+            let quality = self.of_rows(&known);
             let gauc = self.gauc(&known, own.rows.as_deref());
             let [logits, labels] = [&self.logits, &self.labels].map(|of| label_column(of, k, count));
             let slices = self.slices(&OfLabel { logits: &logits, labels: &labels, weights });
@@ -137,7 +160,7 @@ impl Evaluate {
         let gather = |from: &[f32]| -> Vec<f32> { rows.iter().map(|&row| from[row as usize]).collect() };
         let (logits, labels, weights) = (gather(of.logits), gather(of.labels), of.weights.map(gather));
         let own = OfLabel { logits: &logits, labels: &labels, weights: weights.as_deref() };
-        let of_rows = Evaluation::new(own.logits, own.labels, own.weights);
+        let of_rows = self.of_rows(&own);
         let defined = |value: f64| value.is_finite().then_some(value);
         Some(Slice {
             column: column.to_owned(),
@@ -146,9 +169,7 @@ impl Evaluate {
             positives: of_rows.positives,
             positive_rate: defined(of_rows.positive_rate),
             auc: of_rows.auc,
-            logloss: defined(of_rows.logloss),
-            normalized_entropy: of_rows.normalized_entropy,
-            copc: of_rows.copc,
+            probability: of_rows.probability,
             gauc: self.gauc(&own, Some(&rows)),
         })
     }
@@ -165,7 +186,12 @@ impl Sink for Evaluate {
     type In = ReadyBatch;
 
     fn describe(&self) -> String {
-        "exact AUC, logloss and calibration".into()
+        match (&self.ranked, self.only_order) {
+            (None, false) => "exact AUC, logloss and calibration".into(),
+            (None, true) => "exact AUC".into(),
+            (Some(_), false) => "exact AUC, logloss, calibration and recall".into(),
+            (Some(_), true) => "exact AUC and recall".into(),
+        }
     }
 
     async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
@@ -176,6 +202,10 @@ impl Sink for Evaluate {
         self.logits.extend_from_slice(self.scorer.logits(&batch)?);
         self.labels.extend_from_slice(&batch.train.labels);
         self.weights.extend_from_slice(&batch.train.weights);
+        if let Some(ranked) = &mut self.ranked {
+            self.scorer.vectors(&batch, &mut self.vectors)?;
+            ranked.add(&batch.train, &self.vectors);
+        }
         if self.groups.is_empty() { Ok(()) } else { self.add_groups(&batch.train.kept, batch.train.rows) }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! Read in this order: `lookup.rs`, `train.rs` (on a device `upload.rs`, `train_on_device.rs`, `download.rs`), `push.rs` with `apply.rs`;
 //! `state_output.rs`. In a cluster: `ship.rs` (of a reader), `receive.rs`, `refresh.rs`, `participation.rs` and `rounds_end.rs`. Without
-//! training: `scorer.rs`, `evaluate.rs`, `predict.rs`, `embed.rs`.
+//! training: `scorer.rs`, `evaluate.rs` with `ranked_rows.rs`, `predict.rs`, `embed.rs`.
 
 mod apply;
 #[cfg(test)]
@@ -19,6 +19,7 @@ mod lookup;
 pub(crate) mod participation;
 mod predict;
 mod push;
+mod ranked_rows;
 mod receive;
 mod refresh;
 pub(crate) mod rounds_end;
@@ -37,6 +38,7 @@ pub use lookup::Lookup;
 pub(crate) use lookup::{STOPPED_EARLY, TRAINED_BEFORE};
 pub use predict::{Predict, PredictedRows};
 pub use push::Push;
+pub(crate) use ranked_rows::RankedRows;
 pub(crate) use receive::Receive;
 pub(crate) use refresh::Refresh;
 pub use scorer::Scorer;

@@ -52,6 +52,12 @@ impl Scorer {
         Ok(())
     }
 
+    /// The vectors of users and of items of a batch, `[n x vector_dim]` each, by a model of two towers.
+    pub(super) fn vectors(&mut self, batch: &ReadyBatch, vectors: &mut [Vec<f32>; 2]) -> Result<(), Fault> {
+        let model = self.model.as_mut().expect("opened before the first batch");
+        model.embed_both(&batch.dense_batch(), vectors).map_err(model_fault)
+    }
+
     /// The logits of a batch, `[n]`.
     pub(super) fn logits(&mut self, batch: &ReadyBatch) -> Result<&[f32], Fault> {
         self.unknown.add(batch);

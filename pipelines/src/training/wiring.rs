@@ -41,8 +41,8 @@ use crate::model::Model;
 use crate::sources;
 use crate::stages::participation::Participation;
 use crate::stages::{
-    Download, Embed, Evaluate, Lookup, ModelMaker, Predict, Push, Receive, Refresh, Scorer, Ship, StateOutput, Train,
-    TrainOnDevice, Upload,
+    Download, Embed, Evaluate, Lookup, ModelMaker, Predict, Push, RankedRows, Receive, Refresh, Scorer, Ship,
+    StateOutput, Train, TrainOnDevice, Upload,
 };
 use crate::trainer_count::TrainerCount;
 use crate::window_rows::{FORWARD_ROWS, window_rows};
@@ -144,7 +144,13 @@ pub(crate) fn evaluation(model: &Model, read: Read, warned: WarnedSlots) -> Resu
     let labels = model.job.columns.label.names();
     let topology = Topology::new("evaluate");
     let flow = forward(model, &model.job, topology, Purpose::Evaluation(options.columns(), model.types()), read)?;
-    Ok(flow.sink("evaluate", Place::Own, move || Evaluate::new(scorer()).with_labels(labels).with_options(options)))
+    let ranked = RankedRows::of(model.model.spec.as_ref(), &options);
+    let only_order = !model.job.scores_are_probabilities();
+    let evaluate = move || {
+        let evaluate = Evaluate::new(scorer()).with_labels(labels).with_options(options);
+        evaluate.ranking(ranked).of_scores_that_only_order(only_order)
+    };
+    Ok(flow.sink("evaluate", Place::Own, evaluate))
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ predict`. The scores of each batch go to `scores`, with the columns `keep`.

@@ -15,7 +15,8 @@ use crate::scoring_progress::{Doing, ScoringProgress};
 ///
 /// Checks the files of the model folder. For each data set it prints the exact AUC, logloss, normalized entropy (the logloss divided by
 /// that of the mean), COPC (clicks over predicted clicks), and the calibration: the mean score and the share of label 1 in ten bins of rows
-/// by score. It also counts the rows that it leaves out by reason, with data.on_bad_row=skip.
+/// by score. It also counts the rows that it leaves out by reason, with data.on_bad_row=skip. For two towers it prints the recall, and with
+/// in-batch softmax nothing that needs probabilities.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay eval --model rows/model --data rows/test
@@ -117,8 +118,8 @@ impl Eval {
                 for evaluation in evaluation.of_labels() {
                     out::print(format_args!("{set}{evaluation}"))?;
                     if evaluation.is_measured() {
-                        out::print(evaluation.reliability_lines())?;
-                        evaluation.group_lines().iter().try_for_each(out::print)?;
+                        evaluation.reliability_lines().iter().try_for_each(out::print)?;
+                        evaluation.detail_lines().iter().try_for_each(out::print)?;
                     }
                 }
                 evaluation.left_out_lines().try_for_each(|line| out::print(format_args!("{set}{line}")))?;

@@ -145,7 +145,7 @@ fn evaluate(trained: &Trained, known: Option<Evaluation>, logs: &Logs) -> Result
             let said = |line: &dyn Display| out::print_or_drop(format_args!("evaluated on {path}: {line}"));
             for evaluation in evaluation.of_labels() {
                 said(evaluation);
-                evaluation.group_lines().iter().for_each(out::print_or_drop);
+                evaluation.detail_lines().iter().for_each(out::print_or_drop);
             }
             evaluation.left_out_lines().for_each(|line| said(&line));
         }

@@ -9,13 +9,21 @@ function evaluations(run) {
   if (points.length === 0) return;
   $("evaluation").hidden = false;
   const digits = (value) => value?.toFixed(5) ?? "undefined";
-  const grouped = points.some((point) => point.gauc !== null);
+  // Which metrics the model has. Some points may lack the value of one.
+  const has = (name) => points.some((point) => (point[name] ?? null) !== null);
+  const recall = points.find((point) => point.recall)?.recall;
+  const metrics = [["AUC", (point) => point.auc]];
+  if (recall) metrics.push([`recall@${recall.k}`, (point) => point.recall?.recall]);
+  if (has("mrr")) metrics.push(["MRR", (point) => point.mrr]);
+  // A NaN is null.
+  if (points.some((point) => point.logloss !== undefined)) metrics.push(["logloss", (point) => point.logloss]);
+  if (has("gauc")) metrics.push(["GAUC", (point) => point.gauc]);
   const rows = points.map((point, i) => {
-    const values = [commas(point.rows), point.epochs, digits(point.auc), digits(point.logloss)];
+    const values = [commas(point.rows), point.epochs, ...metrics.map(([, value]) => digits(value(point)))];
     const notes = (i === best ? ` (best ${metric})` : "") + (point.reduced_lr ? ", learning rates reduced" : "");
-    return [`${i + 1}${notes}`, ...values, ...(grouped ? [digits(point.gauc)] : [])];
+    return [`${i + 1}${notes}`, ...values];
   });
-  const head = ["evaluation", "rows", "whole epochs", "AUC", "logloss", ...(grouped ? ["GAUC"] : [])];
+  const head = ["evaluation", "rows", "whole epochs", ...metrics.map(([name]) => name)];
   table("evaluations", head, rows.slice(-EVALUATIONS));
   $("stopped-early").textContent = stopped_early ? `The training stopped early: the ${metric} did not improve.` : "";
 }
