@@ -3,7 +3,8 @@
 //! `cargo bench -p forebay-ps --bench table [-- KEYS]` (default 10 million; about a minute and 3 GiB). One key pulled
 //! and pushed counts once. Time is CPU time of the thread, as other work may share the machine; all candidates run in
 //! one process, one after the other, on the same keys in the same blocks. `ONLY=own,stall` picks some of: own, hashbrown,
-//! dashmap, shapes, lifetime, shards, stall, cold (only if it is named: the same fill three times).
+//! dashmap, shapes, lifetime, shards, stall; and, only if they are named, cold (the same fill three times) and capped (what a cap
+//! costs keys that come once).
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::hash::{BuildHasherDefault, Hasher};
@@ -52,6 +53,9 @@ fn main() {
     }
     if wants("lifetime") {
         lifetimes(keys);
+    }
+    if only.contains("capped") {
+        capped(keys);
     }
     if wants("shards") {
         through_shards(keys);
@@ -125,6 +129,37 @@ fn lifetimes(keys: usize) {
             stats.evicted,
             stats.refused
         );
+    }
+}
+
+/// Keys that never came before, as `lr` has them: one weight with FTRL, 25 slots and batches of 4,096 rows; without a cap and with a cap of
+/// a tenth of the keys, full at the start, three times in turn.
+fn capped(keys: usize) {
+    const BATCH: usize = 25 * 4096;
+    let cap = (keys as u64 / 10).max(LEAST_CAP);
+    let filled = cap as usize / BATCH + 1;
+    let capped = Some(Eviction { max_rows: Some(cap), ..Eviction::default() });
+    let scored = capped.map(|rules| Eviction { half_life: Some(100), ..rules });
+    let grads: Vec<f32> = (0..BATCH).map(|i| (mix64(i as u64) >> 40) as f32 / 1e9).collect();
+    for turn in 0..3 {
+        for (name, eviction) in [("no cap", None), ("a cap", capped), ("a cap by score", scored)] {
+            let lifetime = Lifetime { admission: None, eviction };
+            let config = TableConfig { lifetime, ..config(&[(1, FTRL)], Storage::F32) };
+            let mut table = Table::new(&config).expect("the configuration is right");
+            let (mut rows, mut block, mut time) = (Vec::new(), Vec::new(), Duration::ZERO);
+            for step in 1..=filled + keys / BATCH {
+                block.clear();
+                block.extend((step * BATCH..).take(BATCH).map(key));
+                let start = cpu();
+                table.pull(&block, &mut rows).expect("there is memory");
+                table.push(&block, &grads, step as u64).expect("the gradients are finite");
+                if step > filled {
+                    time += cpu() - start;
+                }
+            }
+            let each = time.as_secs_f64() * 1e9 / (keys / BATCH * BATCH) as f64;
+            println!("  {turn} {name:<16} {each:5.0} ns a key, {} rows", table.rows());
+        }
     }
 }
 

@@ -72,7 +72,7 @@ impl Simulation {
 
     fn decayed(&self, score: f32, seen: u64, step: u64) -> f32 {
         let half_life = self.lifetime.eviction.and_then(|rules| rules.half_life);
-        match (half_life, step - seen) {
+        match (half_life, step.saturating_sub(seen)) {
             (None, _) | (_, 0) => score,
             (Some(half_life), age) => score * (-(age as f64 / half_life as f64) as f32).exp2(),
         }
@@ -80,15 +80,24 @@ impl Simulation {
 
     fn standing(&self, score: f32, seen: u64, step: u64) -> f64 {
         match self.lifetime.eviction.and_then(|rules| rules.half_life) {
-            Some(half_life) => f64::from(score).log2() - (step - seen) as f64 / half_life as f64,
+            Some(half_life) => f64::from(score).log2() - step.saturating_sub(seen) as f64 / half_life as f64,
             None => seen as f64,
         }
     }
 
-    /// Makes way for one more in the cell of `key` if the cell has 16 already.
-    fn full(&self, key: u64) -> bool {
-        self.lifetime.eviction.is_some_and(|rules| rules.max_rows.is_some())
-            && self.rows.keys().filter(|k| cell(**k) == cell(key)).count() >= 16
+    /// If the cell of `key` is full, removes its lowest rows, so that a sixteenth of it is free.
+    fn make_way(&mut self, key: u64, step: u64) {
+        let Some(most) = self.lifetime.eviction.and_then(|rules| rules.max_rows) else { return };
+        let share = most as usize / 4096;
+        let mut same: Vec<_> = self.rows.iter().filter(|(k, _)| cell(**k) == cell(key)).collect();
+        if same.len() < share {
+            return;
+        }
+        let standing = |row: &Row| self.standing(row.score, row.seen, step);
+        same.sort_by(|(a, x), (b, y)| standing(x).total_cmp(&standing(y)).then(mix64(**a).cmp(&mix64(**b))));
+        same.truncate(same.len() - (share - share / 16));
+        let lowest: Vec<u64> = same.iter().map(|(key, _)| **key).collect();
+        lowest.iter().for_each(|key| _ = self.rows.remove(key));
     }
 
     fn admits(&mut self, key: u64, step: u64) -> bool {
@@ -123,15 +132,7 @@ impl Simulation {
                 if !self.admits(*key, step) {
                     continue;
                 }
-                if self.full(*key) {
-                    let same = self.rows.iter().filter(|(k, _)| cell(**k) == cell(*key));
-                    let lowest = same.min_by(|(a, x), (b, y)| {
-                        let standing = |row: &Row| self.standing(row.score, row.seen, step);
-                        standing(x).total_cmp(&standing(y)).then(mix64(**a).cmp(&mix64(**b)))
-                    });
-                    let lowest = *lowest.unwrap().0;
-                    self.rows.remove(&lowest);
-                }
+                self.make_way(*key, step);
                 let weights = self.initial(*key);
                 self.rows.insert(*key, Row { weights, state: [0.5; DIM], seen: 0, score: 0.0 });
             }
@@ -139,7 +140,7 @@ impl Simulation {
             let scored = self.lifetime.eviction.is_some_and(|rules| rules.half_life.is_some());
             let score = if scored { self.decayed(old.score, old.seen, step) + 1.0 } else { 0.0 };
             let row = self.rows.get_mut(key).unwrap();
-            (row.score, row.seen) = (score, step);
+            (row.score, row.seen) = (score, row.seen.max(step));
             for ((w, s), g) in row.weights.iter_mut().zip(&mut row.state).zip(grad) {
                 *s += g * g;
                 *w -= 0.1 * g / (s.sqrt() + 1e-10);
@@ -378,6 +379,61 @@ proptest! {
     fn rows_come_and_go_as_in_a_plain_simulation(lifetime in lifetimes(), ops in ops()) {
         run(lifetime, 1, &ops);
         run(lifetime, 3, &ops);
+    }
+}
+
+/// What happens to a table whose cells have many blocks of places.
+#[derive(Clone, Debug)]
+enum InOneCell {
+    /// Key numbers, and by how many steps the push comes too late.
+    Push(Vec<usize>, u64),
+    /// A key number, how many steps ago it was last seen, and its score.
+    Import(usize, u64, f32),
+}
+
+fn in_one_cell() -> impl Strategy<Value = Vec<InOneCell>> {
+    let some = prop::collection::btree_set(0usize..400, 0..60).prop_map(|set| set.into_iter().collect::<Vec<_>>());
+    let late = prop_oneof![4 => Just(0u64), 1 => 1..4u64];
+    let op = prop_oneof![
+        9 => (some.prop_shuffle(), late).prop_map(|(keys, late)| InOneCell::Push(keys, late)),
+        1 => (0usize..400, 0..9u64, prop::sample::select(vec![0.0, 0.25, 1.0, 9.0]))
+            .prop_map(|(key, ago, score)| InOneCell::Import(key, ago, score)),
+    ];
+    prop::collection::vec(op, 1..60)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn rows_leave_a_cell_of_many_blocks_as_in_a_plain_simulation(
+        half_life in prop::sample::select(vec![None, Some(3), Some(700)]),
+        ops in in_one_cell(),
+    ) {
+        let keys: Vec<u64> = (0..).map(mix64).filter(|key| cell(*key) == 7).take(400).collect();
+        let eviction = Eviction { max_rows: Some(LEAST_CAP * 8), half_life, ..Eviction::default() };
+        let lifetime = Lifetime { admission: None, eviction: Some(eviction) };
+        let config = config(lifetime);
+        let mut tables = [Table::new(&config).unwrap()];
+        let fresh = Table::new(&TableConfig { lifetime: Lifetime::default(), ..config }).unwrap();
+        let mut simulation = Simulation { lifetime, fresh, rows: BTreeMap::new(), counts: BTreeMap::new() };
+        for (step, op) in (10u64..).zip(&ops) {
+            match op {
+                InOneCell::Push(numbers, late) => {
+                    let some: Vec<u64> = numbers.iter().map(|i| keys[*i]).collect();
+                    let grads = vec![0.5; some.len() * DIM];
+                    tables[0].push(&some, &grads, step - late).unwrap();
+                    simulation.push(&some, &grads, step - late);
+                }
+                InOneCell::Import(number, ago, score) => {
+                    let (key, seen) = (keys[*number], step - ago);
+                    let score = half_life.map_or(0.0, |_| *score);
+                    let usage = RowUsage { last_seen: seen as u32, score };
+                    tables[0].import_with_usages(&[key], &[0.5; DIM], Some(&[1.0; DIM]), &[usage]).unwrap();
+                    simulation.rows.insert(key, Row { weights: [0.5; DIM], state: [1.0; DIM], seen, score });
+                }
+            }
+            prop_assert_eq!(&held(&mut tables, 1000).0, &simulation.rows, "after {:?}, step {}", op, step);
+        }
     }
 }
 
