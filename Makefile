@@ -31,8 +31,8 @@ CHECKED := $(sort $(filter-out $(NEED_MORE),$(TESTS)))
 TORCH_TESTS := apart golden gradients histories state torch transfer two_towers value_weights
 BOTH_TESTS := bench_device transfers
 NATIVE_TESTS := $(sort $(filter-out $(TORCH_TESTS),$(TESTS)))
-# Their processes wait for more than half of their time, and they take longest: they run beside the other tests.
-BESIDE := cluster hdfs
+# They take longest, and wait for much of their time: they run beside the other tests.
+BESIDE := cluster hdfs own_program
 
 .PHONY: help demo check test chaos soak setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint docs bench clean-demo
 
