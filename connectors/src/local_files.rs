@@ -103,6 +103,7 @@ impl ObjectStore for LocalFiles {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
     use std::process::Command;
     use std::time::Duration;
 
@@ -123,7 +124,10 @@ mod tests {
         assert_eq!(file.read(10..20).await.unwrap().len(), 10);
         std::fs::remove_file(&at).unwrap();
         assert!(Command::new("mkfifo").arg(&at).status().unwrap().success());
-        let fault = tokio::time::timeout(Duration::from_secs(60), file.read(10..20)).await.unwrap().unwrap_err();
+        let read = tokio::time::timeout(Duration::from_secs(30), file.read(10..20)).await;
+        // A reader that waits goes on, so that the test fails and does not hang.
+        drop(OpenOptions::new().read(true).write(true).open(&at).unwrap());
+        let fault = read.expect("the reader waits for a program that writes").unwrap_err();
         let said = fault.to_string();
         assert!(
             fault.domain == Domain::User && said.contains("a pipe, a socket or a device is in its place"),
