@@ -54,12 +54,17 @@ impl World {
         self.now < self.away_until
     }
 
-    /// A process that knew before that the run has made checkpoints takes part in no attempt that begins without one.
+    /// A process that knew before that the run has made checkpoints takes part in no attempt that begins without one. With a supervisor,
+    /// which tells each new coordinator, no attempt begins so.
     pub(super) fn check_begins_with_checkpoint(&self, pid: Pid, member: MemberId) -> Result<(), String> {
         let coordinator = self.newest((Role::Ps, 0)).and_then(|pid| self.processes[pid].coordinator.as_ref());
         let start = coordinator.map(|state| state.status().start);
         let knew = self.processes[pid].made.under();
-        if self.began_without == Some(member.attempt) && knew.is_some() && knew != start {
+        let began_without = self.began_without == Some(member.attempt);
+        if began_without && self.is_supervised() {
+            return Err("the run begins at the start, and the supervisor knew that it has made checkpoints".into());
+        }
+        if began_without && knew.is_some() && knew != start {
             return Err(format!(
                 "the run begins at the start, and {} knew that it has made checkpoints",
                 self.name(pid)
