@@ -25,7 +25,7 @@ pub struct Evaluation {
     pub positive_rate: f64,
     /// Exact area under the ROC curve of the scores of the weighted rows; ties count half. `None` if all labels are the same.
     pub auc: Option<f64>,
-    /// What the scores are worth as probabilities; `None` if they are none.
+    /// The metrics that need probabilities; `None` if the scores of the model are not probabilities.
     #[serde(flatten)]
     pub probability: Option<ProbabilityMetrics>,
     /// At most ten bins of about equally many rows, by ascending score; see [`forebay_models::reliability`]. Empty if scores are no
